@@ -1,4 +1,4 @@
-//! What a client can ask for: requests, and what the table of commands says of each.
+//! Client requests, and the table entries that describe commands.
 
 use std::borrow::Cow;
 
@@ -20,7 +20,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// What the client is told.
+    /// Returns the error text for the client.
     pub fn text(self, command: &str) -> Cow<'static, str> {
         match self {
             Self::Arity => format!("ERR wrong number of arguments for '{command}' command").into(),
@@ -82,7 +82,7 @@ impl<'a> Request<'a> {
         parse_integer(self.at(index)).ok_or(Refusal::from(NOT_AN_INTEGER))
     }
 
-    /// Whether an argument is this word, in any case.
+    /// Returns whether an argument equals this word, in any case.
     pub fn is(&self, index: usize, word: &str) -> bool {
         self.at(index).eq_ignore_ascii_case(word.as_bytes())
     }
@@ -96,7 +96,7 @@ impl<'a> Request<'a> {
 /// Turns a request into the bytes of a command or query.
 pub type Encode = fn(&Request<'_>, &mut Encoder<'_>) -> Result<(), Refusal>;
 
-/// What a connection answers by itself.
+/// Commands that a connection answers itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "named after the commands; docs/commands.md has them")]
 pub enum Local {
@@ -134,7 +134,7 @@ pub enum Local {
     Pubsub,
 }
 
-/// What a connection may listen to.
+/// Kinds of names that a connection can subscribe to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Listening {
     /// A channel.
@@ -145,7 +145,7 @@ pub enum Listening {
     Shard,
 }
 
-/// How a script is named.
+/// Ways to name a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScriptBy {
     /// EVAL.
@@ -154,7 +154,7 @@ pub enum ScriptBy {
     Hash,
 }
 
-/// Who deals with a command.
+/// The component that handles a command.
 #[derive(Clone, Copy, Debug)]
 pub enum Handler {
     /// Every node, in the order of the log, or one node as a query.
@@ -165,19 +165,19 @@ pub enum Handler {
     Local(Local),
 }
 
-/// Where the keys are among the arguments, as COMMAND INFO tells it: first, last, step.
+/// Positions of the keys among the arguments, as in COMMAND INFO: first, last, step.
 pub type Keys = (i8, i8, i8);
 
-/// What COMMAND DOCS tells of a command.
+/// Documentation of a command, as in COMMAND DOCS.
 #[derive(Clone, Copy, Debug)]
 pub struct Doc {
-    /// One of Redis' groups of commands.
+    /// Redis' group of the command.
     pub group: &'static str,
     /// The version of Redis, or of Valkey, that had it first.
     pub since: &'static str,
     /// The time it takes.
     pub complexity: &'static str,
-    /// What it does, in a sentence or two.
+    /// Summary of the command, in a sentence or two.
     pub summary: &'static str,
     /// In what it is not as in Redis, for docs/commands.md.
     pub differs: Option<&'static str>,
@@ -194,26 +194,24 @@ impl Doc {
         Self { group, since, complexity, summary, differs: None }
     }
 
-    /// It is not as in Redis in this.
+    /// Sets the difference from Redis.
     pub const fn differs(self, how: &'static str) -> Self {
         Self { differs: Some(how), ..self }
     }
 }
 
-/// One command of the table.
+/// Entry of the table of commands.
 #[derive(Clone, Copy, Debug)]
 pub struct Spec {
     /// In lower case.
     pub name: &'static str,
     /// Number of arguments with the name. Negative: its magnitude is the minimum.
     pub arity: i8,
-    /// As COMMAND INFO tells them.
+    /// Flags, as in COMMAND INFO.
     pub flags: &'static [&'static str],
-    /// Where the keys are.
     pub keys: Keys,
-    /// Who deals with it.
     pub handler: Handler,
-    /// As COMMAND DOCS tells it.
+    /// Documentation, as in COMMAND DOCS.
     pub doc: Doc,
 }
 
@@ -236,7 +234,7 @@ impl Spec {
         Self { name, arity, flags, keys: (0, 0, 0), handler: Handler::Local(local), doc }
     }
 
-    /// Where keys are among `count` arguments, the name included.
+    /// Returns the positions of keys among `count` arguments, the name included.
     pub fn key_places(&self, count: usize) -> impl Iterator<Item = usize> + Clone + use<> {
         let (first, last, step) = self.keys;
         let last = if last < 0 {
@@ -253,8 +251,8 @@ impl Spec {
         (first..=last).step_by(usize::from(step.unsigned_abs()).max(1))
     }
 
-    /// Whether arguments, the name included, can be right as far as the table knows: their number,
-    /// and the lengths of keys.
+    /// Checks arguments, the name included, as far as the table allows: their number, and the
+    /// lengths of keys.
     pub fn check(&self, arguments: &Arguments<'_>) -> Result<(), Refusal> {
         if !self.takes(arguments.len()) {
             return Err(Refusal::Arity);
@@ -265,7 +263,7 @@ impl Spec {
         Ok(())
     }
 
-    /// Whether the command changes or reads data, and so can be numbered.
+    /// Returns whether the command changes or reads data, and so can be numbered.
     pub const fn can_be_numbered(&self) -> bool {
         match self.handler {
             Handler::Data(_) | Handler::Script(_) => true,
@@ -273,7 +271,7 @@ impl Spec {
         }
     }
 
-    /// Whether `count` arguments, the name included, can be right.
+    /// Returns whether the command accepts `count` arguments, the name included.
     pub fn takes(&self, count: usize) -> bool {
         let least = usize::from(self.arity.unsigned_abs());
         if self.arity < 0 { count >= least } else { count == least }

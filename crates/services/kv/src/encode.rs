@@ -29,7 +29,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// What the client is told.
+    /// Returns the error text for the client.
     pub const fn text(self) -> &'static str {
         match self {
             Self::Malformed => "ERR malformed command",
@@ -62,7 +62,7 @@ impl From<TooLong> for Fault {
 pub struct Encoder<'a>(pub &'a mut Vec<u8>);
 
 impl Encoder<'_> {
-    /// One byte.
+    /// Appends a byte.
     pub fn byte(&mut self, value: u8) -> &mut Self {
         self.0.push(value);
         self
@@ -107,7 +107,7 @@ impl Encoder<'_> {
 pub struct Decoder<'a>(pub &'a [u8]);
 
 impl<'a> Decoder<'a> {
-    /// One byte.
+    /// Reads a byte.
     pub fn byte(&mut self) -> Result<u8, Malformed> {
         let (&first, rest) = self.0.split_first().ok_or(Malformed)?;
         self.0 = rest;
@@ -167,12 +167,12 @@ impl<'a> Decoder<'a> {
         check_field(self.bytes()?)
     }
 
-    /// Nothing may follow.
+    /// Checks that nothing follows.
     pub fn end(&self) -> Result<(), Malformed> {
         if self.0.is_empty() { Ok(()) } else { Err(Malformed) }
     }
 
-    /// A counted list, checked as a whole and then walked without a second thought.
+    /// Reads a counted list, checked as a whole and then walked without further checks.
     pub fn list(&mut self) -> Result<List<'a>, Malformed> {
         let count = self.length()?;
         let start = self.0;
@@ -182,8 +182,8 @@ impl<'a> Decoder<'a> {
         Ok(List { count, bytes: Decoder(&start[..start.len() - self.0.len()]) })
     }
 
-    /// A counted list in which every one of `step`, behind those skipped, is the name of a field or
-    /// member.
+    /// Reads a counted list in which every one of `step`, after those skipped, is the name of a
+    /// field or member.
     pub fn fields(&mut self, skip: usize, step: usize) -> Result<List<'a>, Fault> {
         let list = self.list()?;
         let mut fields = list.skip(skip).step_by(step);
@@ -225,12 +225,10 @@ pub struct List<'a> {
 }
 
 impl<'a> List<'a> {
-    /// How many.
     pub const fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether there are none.
     pub const fn is_empty(&self) -> bool {
         self.count == 0
     }
@@ -249,12 +247,10 @@ impl<'a> Iterator for List<'a> {
 pub struct Keys<'a>(List<'a>);
 
 impl Keys<'_> {
-    /// How many.
     pub const fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there are none.
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -273,12 +269,10 @@ impl<'a> Iterator for Keys<'a> {
 pub struct Pairs<'a>(List<'a>);
 
 impl Pairs<'_> {
-    /// How many.
     pub const fn len(&self) -> usize {
         self.0.len() / 2
     }
 
-    /// Whether there are none.
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

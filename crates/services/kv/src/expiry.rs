@@ -1,8 +1,8 @@
 //! Housekeeping: keys and fields that do not exist any more are removed, little by little
 //! ([time-2]).
 //!
-//! Nobody sees it, so it has no hurry. It is a command in the log all the same: which keys are
-//! stored follows from the log alone, and so do digests and snapshots.
+//! Removal is invisible to clients and so not urgent. It is a command in the log all the same: the
+//! set of stored keys follows from the log alone, and so do digests and snapshots.
 
 use std::ops::ControlFlow;
 
@@ -12,13 +12,13 @@ use crate::{
     store::{Of, Store},
 };
 
-/// Keys and fields that one command removes, by how long ago the first of them ended: whoever sets
-/// keys faster than they are removed must not fill the memory.
+/// Keys and fields that one command removes, by the time since the first of them ended: keys that
+/// are set faster than they are removed must not fill the memory.
 const BITES: [(u64, usize); 3] = [(10_000, 256), (60_000, 1024), (u64::MAX, 4096)];
 /// Most of them that a command removes, whatever it says.
 pub(crate) const BITE_MAX: usize = 4096;
 
-/// The command that a leader should propose now, if there is something to remove.
+/// Returns the command that a leader should propose now, if there is something to remove.
 pub(crate) fn sweep(store: &dyn Store) -> Option<Vec<u8>> {
     let mut first: Option<u64> = None;
     for of in [Of::Keys, Of::Fields] {

@@ -7,7 +7,7 @@ use crate::key::KEY_BYTES_MAX;
 
 /// Bits of a word.
 const WORD: usize = 64;
-/// So few characters between two stars are looked for in one place after the other.
+/// Up to this many characters between two stars are searched for position by position.
 const FEW: usize = 8;
 /// Most characters between the first and the last star of a pattern that a client asks for.
 const BETWEEN_STARS_MAX: usize = 256;
@@ -28,14 +28,14 @@ pub struct Pattern {
     rest: Option<Rest>,
 }
 
-/// What comes behind the first star.
+/// Part of a pattern after the first star.
 #[derive(Debug)]
 struct Rest {
     between: Vec<Segment>,
     last: Vec<Element>,
 }
 
-/// What one byte is compared with.
+/// Pattern of one byte.
 #[derive(Clone, Debug)]
 enum Element {
     Byte(u8),
@@ -57,7 +57,7 @@ fn all_include(elements: &[Element], text: &[u8]) -> bool {
     elements.iter().zip(text).all(|(element, byte)| element.includes(*byte))
 }
 
-/// What stands between two stars.
+/// Part of a pattern between two stars.
 #[derive(Debug)]
 struct Segment {
     elements: Vec<Element>,

@@ -11,7 +11,7 @@ use std::fmt;
 /// could keep has become unreachable.
 pub const KEY_BYTES_MAX: usize = (64 << 10) - 16;
 
-/// What a command with a longer key, or pattern of keys, is told.
+/// The error for a longer key, or pattern of keys.
 pub const KEY_TOO_LONG: &str =
     "TOOBIG not executed: a key, or a pattern of keys, may have 65520 bytes";
 
@@ -19,7 +19,7 @@ pub const KEY_TOO_LONG: &str =
 /// names of rows, which have more before them than keys do.
 pub const FIELD_BYTES_MAX: usize = (64 << 10) - 64;
 
-/// What a command with a longer one is told.
+/// The error for a longer field or member.
 pub const FIELD_TOO_LONG: &str = "TOOBIG not executed: a field or a member may have 65472 bytes; values and elements of lists may be longer";
 
 /// A key that every store can keep.
@@ -31,7 +31,7 @@ pub struct Key<'a>(&'a [u8]);
 pub struct TooLong;
 
 impl<'a> Key<'a> {
-    /// These bytes as a key.
+    /// Creates a key of these bytes.
     pub const fn new(bytes: &'a [u8]) -> Result<Self, TooLong> {
         if bytes.len() <= KEY_BYTES_MAX { Ok(Self(bytes)) } else { Err(TooLong) }
     }

@@ -1,4 +1,5 @@
-//! What the log and queries carry: operations with their numbers, and what is common to several.
+//! Contents of the log and of queries: operations with their numbers, and the parts common to
+//! several.
 
 use crate::encode::{Decoder, Encoder, Malformed};
 
@@ -257,8 +258,8 @@ impl Op {
         Self::BY_NUMBER[usize::from(byte)]
     }
 
-    /// Whether it stands alone: it is no part of a transaction, as those of clients in line are no
-    /// clients' requests.
+    /// Returns whether it stands alone: it is not part of a transaction; operations for clients in
+    /// line are not requests of clients.
     pub const fn stands_alone(self) -> bool {
         matches!(
             self,
@@ -273,13 +274,13 @@ impl Op {
         )
     }
 
-    /// Whether it changes nothing.
+    /// Returns whether it changes nothing.
     pub const fn is_read(self) -> bool {
         (self as u8) < Self::FIRST_WRITE
     }
 }
 
-/// How an encoded command has to be sent.
+/// Path by which an encoded command is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A query.
@@ -335,14 +336,14 @@ pub mod set_flag {
     pub const IF: u8 = 32;
 }
 
-/// What becomes of a key's deadline.
+/// New deadline of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deadline {
     /// The key has none.
     Never,
     /// Unix time in milliseconds.
     At(u64),
-    /// It had passed when the front looked: the key goes at once.
+    /// Already past when the front looked: the key is removed at once.
     Past,
 }
 
@@ -385,7 +386,7 @@ mod tests {
         }
     }
 
-    /// [level-9] What the release before does not know is executed by nobody before the group uses
+    /// [level-9] An operation unknown to the release before is not executed before the group uses
     /// its level.
     #[test]
     fn operations_of_released_levels_are_known_and_a_new_one_needs_a_level() {

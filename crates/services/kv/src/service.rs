@@ -36,9 +36,9 @@ pub struct Service {
     budget: Budget,
     /// Kept for its memory.
     prefetched: Vec<Position>,
-    /// What commands told since the last look.
+    /// Notices of commands since the last look.
     notices: Vec<Notice>,
-    /// Which events this node wants.
+    /// Keyspace events that this node wants.
     events: Setting,
     /// Something was executed since the last commit.
     uncommitted: bool,
@@ -72,7 +72,7 @@ impl Service {
         self.waits.digest(store::digest(&*self.store))
     }
 
-    /// It goes on from here.
+    /// Sets the applied position.
     fn stands_at(&mut self, applied_to: Slot) {
         self.applied_to = applied_to;
         self.budget = Budget::default();
@@ -80,13 +80,13 @@ impl Service {
         self.loading = None;
     }
 
-    /// Which keyspace events this node wants: a front changes it.
+    /// Returns the setting of the keyspace events that this node wants: a front changes it.
     pub fn events(&self) -> Setting {
         self.events.clone()
     }
 
-    /// [visit-1] Returns how many visits a replicated command takes at most beyond its arguments, on
-    /// the state as it stands; those that are too many are not told apart.
+    /// [visit-1] Returns how many visits a replicated command takes at most beyond its arguments,
+    /// on the state as it stands; numbers that are too large are not distinguished.
     pub fn visits(&self, command: &[u8]) -> u64 {
         let (store, waits) = (&*self.store, &self.waits);
         let state = Reading { store, applied_to: self.applied_to, wall_ms: None, waits };
@@ -99,10 +99,10 @@ impl Service {
     }
 }
 
-/// What is left of an image.
+/// Remaining parts of an image.
 #[derive(Debug, Default)]
 struct Imaging {
-    /// How many keys it has; `None`: its head has been given.
+    /// Number of keys; `None`: its head has been returned.
     head: Option<u64>,
     /// The item behind the head.
     removals: Option<Vec<u8>>,

@@ -22,7 +22,7 @@ use crate::{
 const LIMIT: Share = Share { count: 65_536, bytes: 64 << 20 };
 /// The same for those of one node.
 const LIMIT_OF_NODE: Share = Share { count: 16_384, bytes: 16 << 20 };
-/// What a wait costs besides its bytes, and what each of its keys costs.
+/// Memory of a wait in addition to its bytes, and of each of its keys.
 const WAIT_BYTES: usize = 256;
 const KEY_BYTES: usize = 384;
 
@@ -62,11 +62,11 @@ impl Owner {
 /// A client in line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wait {
-    /// Whose client.
+    /// Owner of the client.
     pub owner: Owner,
-    /// Which of its owner's.
+    /// Number of the client at its owner.
     pub number: u64,
-    /// When it got in line, or tried in vain last.
+    /// Version at which it joined the line, or last tried in vain.
     pub sign: Version,
     /// Shared with images that are going on.
     attempt: Arc<[u8]>,
@@ -90,7 +90,7 @@ impl Wait {
         })
     }
 
-    /// As metadata and images have it.
+    /// Encodes the wait for metadata and images.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         let mut out = Encoder(&mut bytes);
@@ -119,7 +119,7 @@ impl Wait {
     }
 }
 
-/// What some clients take of what there is for all.
+/// Number and bytes of waits: a limit, or the use of some clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Share {
     count: usize,
@@ -140,7 +140,7 @@ impl Share {
     }
 }
 
-/// As many wait as may.
+/// The limit of waiting clients is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Full {
     /// At this node.
@@ -150,7 +150,7 @@ pub enum Full {
 }
 
 impl Full {
-    /// What the client is told.
+    /// Returns the error text for the client.
     pub const fn text(self) -> &'static str {
         match self {
             Self::Node => {
@@ -174,21 +174,21 @@ pub struct Waits {
     all: Share,
     /// Not as the last commit has them.
     changed: BTreeSet<Version>,
-    /// Keys that somebody waits for and that may have something: a hint, and no state.
+    /// Keys with waiting clients that may have something: a hint, and no state.
     stirred: BTreeSet<Box<[u8]>>,
-    /// Where a commit goes on looking at them.
+    /// Key at which a commit resumes checking them.
     settled: Box<[u8]>,
     /// Something happened that a front may want to look at.
     news: bool,
 }
 
 impl Waits {
-    /// Whether nobody waits.
+    /// Returns whether no client waits.
     pub fn is_empty(&self) -> bool {
         self.waits.is_empty()
     }
 
-    /// How many wait.
+    /// Returns the number of waiting clients.
     pub fn len(&self) -> usize {
         self.waits.len()
     }
@@ -216,7 +216,7 @@ impl Waits {
                 }
             }
         }
-        // It may be in line behind others, of whom one leaves without taking anything.
+        // It may be in line after others, of which one leaves without taking anything.
         self.stirred.extend(wait.keys().map(Box::from));
         self.waits.insert(since, wait);
         self.changed.insert(since);
@@ -230,7 +230,7 @@ impl Waits {
         Some((since, &self.waits.get(&since)?.attempt))
     }
 
-    /// What a client gave a sign with last.
+    /// Returns the version of a client's last sign.
     pub fn sign_of(&self, owner: Owner, number: u64) -> Option<Version> {
         let since = self.numbers.get(&(owner, number))?;
         self.waits.get(since).map(|wait| wait.sign)
@@ -295,8 +295,8 @@ impl Waits {
         }
     }
 
-    /// Whether one that got in line then may take from a key with so many elements: there is one
-    /// more than those before it take.
+    /// Returns whether a client that joined the line then may take from a key with this many
+    /// elements: there is one more than those before it take.
     pub fn has_turn(&self, since: Version, key: &[u8], kind: Kind, count: u64) -> bool {
         let mut before = 0_u64;
         let Some(line) = self.lines.get(key) else {
@@ -312,7 +312,7 @@ impl Waits {
         before < count
     }
 
-    /// Those whose turn it is at a key with so many elements.
+    /// Visits the clients whose turn it is at a key with this many elements.
     pub fn turns(&self, key: &[u8], kind: Kind, count: u64, each: &mut dyn FnMut(&Wait)) {
         let line = self.lines.get(key).into_iter().flatten();
         let mut before = 0_u64;
@@ -343,7 +343,7 @@ impl Waits {
         }
     }
 
-    /// Keys that may have something for somebody, from one on.
+    /// Returns keys that may have something for a client, from one on.
     pub fn stirred_from<'a>(&'a self, from: &[u8]) -> impl Iterator<Item = &'a [u8]> {
         let from: Box<[u8]> = from.into();
         self.stirred.range(from..).map(|key| &**key)
@@ -375,7 +375,7 @@ impl Waits {
         changed.into_iter().map(change).collect()
     }
 
-    /// Whether a commit has nothing to do.
+    /// Returns whether a commit has nothing to do.
     pub fn is_unchanged(&self) -> bool {
         self.changed.is_empty() && self.stirred.is_empty()
     }
@@ -385,7 +385,7 @@ impl Waits {
         self.changed.clear();
     }
 
-    /// Whether there may be something for a front to look at, since this was last asked.
+    /// Returns whether there may be something for a front to look at, since the last call.
     pub fn take_news(&mut self) -> bool {
         std::mem::take(&mut self.news)
     }
@@ -396,7 +396,7 @@ impl Waits {
         for (key, bytes) in meta.extract_if(.., |(key, _)| key.starts_with(META)) {
             let since = key.get(META.len()..).and_then(since_from);
             if let (Some(since), Ok(wait)) = (since, Wait::decode(&bytes)) {
-                // Whoever was let in before is let in again: the limits are a version's.
+                // A client admitted before is admitted again: the limits depend on the release.
                 waits.enter(since, wait).ok();
             }
         }
@@ -416,7 +416,7 @@ impl Waits {
         self.waits.iter().map(|(since, wait)| (*since, wait.clone()))
     }
 
-    /// One of them comes in, behind all before it.
+    /// Loads a wait, after all before it.
     pub fn load(&mut self, since: Version, bytes: &[u8]) -> Result<(), &'static str> {
         let wait = Wait::decode(bytes).map_err(|_| "a client that waits makes no sense")?;
         if self.waits.last_key_value().is_some_and(|(last, _)| *last >= since) {
@@ -433,7 +433,8 @@ impl Waits {
         self.waits.values().map(|wait| wait.sign.slot).max()
     }
 
-    /// A fingerprint of the data and of those who wait; that of the data if nobody does.
+    /// Returns a fingerprint of the data and of the waiting clients; that of the data if there are
+    /// none.
     pub fn digest(&self, data: u128) -> u128 {
         if self.is_empty() {
             return data;
@@ -470,7 +471,7 @@ mod tests {
     const A: Owner = Owner { node: 1, life: 7 };
     const B: Owner = Owner { node: 2, life: 7 };
 
-    /// `BLPOP key … 0`, encoded; so many elements with a count.
+    /// Encodes `BLPOP key … 0`; with a count, that many elements.
     fn attempt(keys: &[&str], count: u64) -> Vec<u8> {
         let mut bytes = Vec::new();
         let mut out = Encoder(&mut bytes);

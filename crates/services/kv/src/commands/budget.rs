@@ -1,9 +1,10 @@
-//! How much the commands of one batch may copy: a batch must not cost more than nodes have.
+//! Limit of the bytes that the commands of one batch may copy: a batch must not cost more than
+//! nodes have.
 //!
 //! A batch is at most some megabytes, but a command of thirty bytes can copy a value of eight
-//! megabytes: COPY, EXPIRE, SETRANGE far behind the end. All that one batch changes is held in
-//! memory until it is committed, on every node, and again at each replay; without a bound, one
-//! batch could end them all, for good.
+//! megabytes: COPY, EXPIRE, SETRANGE far past the end. All changes of a batch are held in memory
+//! until it is committed, on every node, and again at each replay; without a bound, one batch could
+//! end them all, for good.
 
 use super::visits::VISITS_MAX;
 use crate::{encode::Fault, store::Entry};
@@ -15,7 +16,7 @@ pub const COPIED_BYTES_MAX: usize = 256 << 20;
 /// visits has grown. Replicated.
 const BATCH_VISITS_MAX: u64 = 2 * VISITS_MAX;
 
-/// What is left for the commands of a batch. Follows from the batch and the state alone, so all
+/// Remaining budget for the commands of a batch. Follows from the batch and the state alone, so all
 /// nodes refuse the same commands.
 #[derive(Clone, Copy, Debug)]
 pub struct Budget {
@@ -37,7 +38,7 @@ impl Budget {
         Self { slot, left: COPIED_BYTES_MAX, visits: BATCH_VISITS_MAX }
     }
 
-    /// A command of the batch in this slot is next.
+    /// Enters the next command, of the batch in this slot.
     pub const fn enter(&mut self, slot: u64) {
         if self.slot != slot {
             *self = Self::of(slot);
@@ -49,20 +50,21 @@ impl Budget {
         self.visits
     }
 
-    /// So many visits are about to be made.
+    /// Charges for visits that are about to be made.
     pub fn spend(&mut self, visits: u64) -> Result<(), Fault> {
         self.visits = self.visits.checked_sub(visits).ok_or(Fault::Visits)?;
         Ok(())
     }
 
-    /// `bytes` are about to be copied.
+    /// Charges for `bytes` that are about to be copied.
     pub fn take(&mut self, bytes: usize) -> Result<(), Fault> {
         self.left = self.left.checked_sub(bytes).ok_or(Fault::Budget)?;
         Ok(())
     }
 
-    /// A value is about to be replaced by one that grew from it. Nothing more is held if this batch
-    /// has written it before: many small additions to one value are what APPEND is for.
+    /// Charges for a value that is about to be replaced by one that grew from it. No more memory is
+    /// held if this batch has written it before: many small additions to one value are the use of
+    /// APPEND.
     pub fn rewrite(&mut self, entry: &Entry<'_>) -> Result<(), Fault> {
         let held = entry.version.slot == self.slot;
         self.take(if held { 0 } else { entry.value.len() })

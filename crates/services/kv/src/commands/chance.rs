@@ -1,5 +1,5 @@
-//! What Redis leaves to chance, decided by a seed that travels in the command: the same on every
-//! node.
+//! Random choices of Redis commands, decided by a seed that travels in the command: the same on
+//! every node.
 
 use std::{collections::BTreeSet, ops::ControlFlow};
 
@@ -23,13 +23,13 @@ impl Draws {
         word ^ (word >> 31)
     }
 
-    /// A number below `end`, which is not 0.
+    /// Draws a number below `end`, which is not 0.
     pub(super) fn below(&mut self, end: u64) -> u64 {
         let wide = u128::from(self.next()) * u128::from(end);
         u64::try_from(wide >> 64).unwrap_or(0)
     }
 
-    /// The same for a place in memory.
+    /// Draws an index in memory, below `end`.
     fn index(&mut self, end: usize) -> usize {
         usize::try_from(self.below(end as u64)).unwrap_or(0)
     }
@@ -40,9 +40,9 @@ pub(super) type Drawn = (Vec<u8>, Vec<u8>);
 
 /// Up to this many members each is as likely as the others. In larger collections a place is drawn,
 /// and then one of the members that come next: gaps between places would favour some members, and
-/// among so many they even out.
+/// among many they even out.
 const EVEN: u64 = 1024;
-/// So many of them.
+/// Number of members after that place to choose from.
 const NEIGHBOURS: usize = 64;
 /// Up to this many members, several are drawn by looking at all of them.
 const LISTED: u64 = 4096;
@@ -79,7 +79,7 @@ pub(super) fn one(view: &View<'_>, prefix: &[u8], draws: &mut Draws) -> Option<D
     found
 }
 
-/// Draws so many different members, or all if there are not more.
+/// Draws this many different members, or all if there are not more.
 pub(super) fn several(view: &View<'_>, prefix: &[u8], most: u64, draws: &mut Draws) -> Vec<Drawn> {
     let most = most.min(view.count());
     if walks(view, most) {
@@ -99,7 +99,7 @@ pub(super) fn several(view: &View<'_>, prefix: &[u8], most: u64, draws: &mut Dra
         return drawn;
     }
     let (mut seen, mut drawn) = (BTreeSet::new(), Vec::new());
-    // Nearly every draw is new; but nobody can be sure of that.
+    // Nearly every draw is new, but this is not guaranteed.
     for _ in 0..most.saturating_mul(16) {
         if drawn.len() as u64 >= most {
             break;
@@ -113,9 +113,8 @@ pub(super) fn several(view: &View<'_>, prefix: &[u8], most: u64, draws: &mut Dra
     drawn
 }
 
-/// Draws so many members, each of them among all, with their values if those are wanted. It ends
-/// when they are more than a reply may have: the few that one has are drawn, and not all that were
-/// asked for.
+/// Draws this many members, each of them among all, with their values if requested. It ends when
+/// they exceed the limit of a reply: the few that fit are drawn, and not all that were requested.
 pub(super) fn repeatedly(
     view: &View<'_>,
     prefix: &[u8],
@@ -168,7 +167,7 @@ pub(super) fn repeatedly(
     drawn
 }
 
-/// Whether to look at all members takes less than to find so many places.
+/// Returns whether a walk over all members is cheaper than finding that many places.
 fn walks(view: &View<'_>, draws: u64) -> bool {
     view.count() <= LISTED || draws.saturating_mul(NEIGHBOURS as u64) >= view.count()
 }

@@ -1,5 +1,5 @@
 //! Messages to subscribers: PUBLISH and SPUBLISH are commands of the log that change nothing, so
-//! every node hears of them at the same place, and tells those who subscribed there
+//! every node receives them at the same place, and notifies the subscribers there
 //! ([`crate::front`]).
 
 use crate::{
@@ -136,7 +136,8 @@ fn encode_spublish(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal
     Ok(())
 }
 
-/// How many hear it no node knows of the others; the reply is the same on all of them.
+/// Publishes a message. No node knows the number of receivers on the others; the reply is the same
+/// on all of them.
 pub(super) fn publish(
     from: &mut Decoder<'_>,
     state: &mut Writing<'_>,

@@ -60,7 +60,7 @@ const COMMANDS: &[Spec] = &[
     ),
 ];
 
-/// What a value must be for something to happen.
+/// Condition on the present value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Condition<'a> {
     /// Equal to this.
@@ -74,7 +74,7 @@ pub enum Condition<'a> {
 }
 
 impl<'a> Condition<'a> {
-    /// The condition that an option and the argument behind it say; `None` for another option.
+    /// Parses an option and the argument after it; `None` for another option.
     pub(super) fn parse(option: &[u8], argument: &'a [u8]) -> Result<Option<Self>, Refusal> {
         let is = |name: &str| option.eq_ignore_ascii_case(name.as_bytes());
         let digest = || parse_digest(argument).ok_or(NOT_A_DIGEST);
@@ -108,7 +108,7 @@ impl<'a> Condition<'a> {
         }
     }
 
-    /// Whether it holds of what a key has, if it has anything.
+    /// Returns whether the condition holds for the value of a key, if it has one.
     pub(super) fn holds(self, value: Option<&[u8]>) -> bool {
         match self {
             Self::Equal(wanted) => value == Some(wanted),

@@ -91,7 +91,7 @@ pub(super) const NOT_A_FLOAT: &str = "ERR value is not a valid float";
 pub(super) const NOT_FINITE: &str = "ERR value is NaN or Infinity";
 pub(super) const TOO_LARGE_SUM: &str = "ERR increment would produce NaN or Infinity";
 
-/// Whether a text is a number, but none to count with.
+/// Returns whether a text is a number, but not a finite one.
 pub(super) fn is_not_finite(text: &[u8]) -> bool {
     let text = text.strip_prefix(b"+").unwrap_or(text);
     let text = text.strip_prefix(b"-").unwrap_or(text);
@@ -210,7 +210,7 @@ impl Decimal {
         (sum.abs() <= Self::MAX).then_some(Self(sum))
     }
 
-    /// Digits, perhaps with a sign, a point and an exponent.
+    /// Parses digits, perhaps with a sign, a point and an exponent.
     pub(super) fn parse(text: &[u8]) -> Option<Self> {
         let text =
             std::str::from_utf8(text).ok().filter(|text| text.len() <= Self::TEXT_BYTES_MAX)?;
@@ -230,7 +230,7 @@ impl Decimal {
         (units <= Self::MAX).then_some(Self(if negative { -units } else { units }))
     }
 
-    /// `digits` × 10^`shift`, rounded. Bounded: more than 38 digits are never held.
+    /// Returns `digits` × 10^`shift`, rounded. Bounded: more than 38 digits are never held.
     fn scaled(digits: &str, shift: i32) -> Option<i128> {
         if digits.is_empty() {
             return Some(0);
@@ -250,7 +250,7 @@ impl Decimal {
 }
 
 impl std::fmt::Display for Decimal {
-    /// The shortest text that says the same.
+    /// Writes the shortest text of the number.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let unit = 10u128.pow(Self::SCALE.unsigned_abs());
         let (whole, fraction) = (self.0.unsigned_abs() / unit, self.0.unsigned_abs() % unit);

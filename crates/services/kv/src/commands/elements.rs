@@ -1,4 +1,5 @@
-//! What several types of collections share: counting, scanning, drawing and removing elements.
+//! Operations shared by several types of collections: counting, scanning, drawing and removing
+//! elements.
 
 use std::ops::ControlFlow;
 
@@ -34,13 +35,13 @@ const SCAN_PAGE_BYTES: usize = 1024 * 1024;
 /// Bytes of the shortest string in a reply.
 const ITEM_BYTES: usize = b"$0\r\n\r\n".len();
 
-/// What is said of a number that is out of the range of another one.
+/// The error for a number that is out of the range of another one.
 const OUT_OF_RANGE: &str = "ERR value is out of range";
 /// The same of one that Redis negates.
 pub(super) const OUT_OF_LONG: &str =
     "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807";
 
-/// The members of this kind, if they are ordered by their positions, have names that begin so.
+/// Returns the prefix of the names of this kind's members, if those are ordered by their positions.
 pub(super) const fn prefix(kind: Kind) -> &'static [u8] {
     match kind {
         Kind::Zset => zset::MEMBER,
@@ -48,7 +49,7 @@ pub(super) const fn prefix(kind: Kind) -> &'static [u8] {
     }
 }
 
-/// The arguments from one on, as a list.
+/// Encodes the arguments from one on, as a list.
 pub(super) fn write_rest(r: &Request<'_>, from: usize, out: &mut Encoder<'_>) {
     let rest = r.arguments.from(from);
     out.length(rest.len());
@@ -57,7 +58,7 @@ pub(super) fn write_rest(r: &Request<'_>, from: usize, out: &mut Encoder<'_>) {
     }
 }
 
-/// The same of fields or members.
+/// Encodes fields or members from one on, as a list.
 pub(super) fn write_fields(
     r: &Request<'_>,
     from: usize,
@@ -130,8 +131,8 @@ pub(super) fn write_scan(
     Ok(())
 }
 
-/// One page in the order of positions, as of keys: what is there during the whole scan is returned
-/// exactly once.
+/// Returns a page in the order of positions, as of keys: an element that is present during the
+/// whole scan is returned exactly once.
 fn scan(from: &mut Decoder<'_>, state: &Reading<'_>, reply: &mut Reply<'_>) -> Result<(), Fault> {
     let (key, kind) = (from.key()?, kind(from)?);
     let (cursor, count) = (from.word()?, from.count()?);
@@ -178,7 +179,7 @@ fn scan(from: &mut Decoder<'_>, state: &Reading<'_>, reply: &mut Reply<'_>) -> R
     Ok(())
 }
 
-/// What HRANDFIELD, SRANDMEMBER and ZRANDMEMBER ask for.
+/// Arguments of HRANDFIELD, SRANDMEMBER and ZRANDMEMBER.
 #[derive(Clone, Copy)]
 pub(super) struct Random {
     /// `None`: one, and no array.
@@ -209,7 +210,7 @@ impl Random {
         Ok(Self { count, values, seed: r.seed })
     }
 
-    /// Whether values or scores are asked for, too.
+    /// Returns whether values or scores are requested, too.
     pub(super) const fn has_values(self) -> bool {
         self.values
     }
@@ -233,7 +234,7 @@ impl Random {
     }
 }
 
-/// Elements that are drawn, as a reply; `write` writes the value of one.
+/// Writes drawn elements as a reply; `write` writes the value of one.
 pub(super) fn random(
     view: &View<'_>,
     prefix: &[u8],
@@ -278,7 +279,7 @@ pub(super) fn random(
     write_drawn(&items, wanted, reply);
 }
 
-/// Whether so many elements, of usual size, are more than a reply may have.
+/// Returns whether this many elements, of usual size, exceed the limit of a reply.
 pub(super) fn would_be_too_large(view: &View<'_>, elements: u64) -> bool {
     let elements = u128::from(elements.min(view.count()));
     let each = u128::from(view.header.bytes) / u128::from(view.header.count.max(1));
@@ -292,7 +293,7 @@ fn write_drawn(items: &Items, wanted: Random, reply: &mut Reply<'_>) {
     });
 }
 
-/// The same of a collection with one element, or none, that has no rows.
+/// Does the same for a collection with one element, or none, that has no rows.
 pub(super) fn random_of_one(one: Option<(&[u8], &[u8])>, wanted: Random, reply: &mut Reply<'_>) {
     let Some(count) = wanted.count else {
         reply.optional(one.map(|(member, _)| member));
@@ -328,7 +329,7 @@ pub(super) fn remove(
         for member in members {
             removed += usize::from(change.remove(&placed(b"", member)));
         }
-        // What changed nothing leaves the version alone: nobody who watches the key is disturbed.
+        // A removal without effect leaves the version alone: watchers of the key are not disturbed.
         if removed > 0 {
             match kind {
                 Kind::Set => change.event(class::SET, "srem"),
@@ -340,8 +341,8 @@ pub(super) fn remove(
     reply.count(removed);
 }
 
-/// The places from `start` to `stop`, both inside, negative ones counted from the back: the first
-/// one, and the one behind the last. `None`: there are none.
+/// Returns the places from `start` to `stop`, both included, negative ones counted from the end:
+/// the first one, and the one after the last. `None`: there are none.
 pub(super) fn places(start: i64, stop: i64, count: u64) -> Option<(u64, u64)> {
     let length = i64::try_from(count).unwrap_or(i64::MAX);
     let place = |at: i64| {
@@ -405,7 +406,7 @@ pub(super) fn pop_count(r: &Request<'_>, at: usize) -> Result<u64, Refusal> {
     }
 }
 
-/// Keys as a list.
+/// Encodes keys as a list.
 pub(super) fn write_keys(keys: &[&[u8]], out: &mut Encoder<'_>) {
     out.length(keys.len());
     for key in keys {

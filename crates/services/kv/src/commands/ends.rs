@@ -1,9 +1,9 @@
-//! Deadlines of single fields: where they stand among the rows of a hash, and how fields end.
+//! Deadlines of single fields: their place among the rows of a hash, and the end of fields.
 //!
-//! A field's deadline is a row by its field, beside it a row by time. Both stand before the rows of
+//! A field's deadline is a row by its field, plus a row by time. Both stand before the rows of
 //! fields: those begin with a position, and no position is 0. A field whose deadline is not above
-//! the group's time does not exist ([time-2]), and is stored until a command writes it anew or
-//! [`remove_ended`] comes to it, which nobody sees.
+//! the group's time does not exist ([time-2]), and is stored until a command overwrites it or
+//! [`remove_ended`] reaches it, which is invisible to clients.
 
 use std::ops::ControlFlow;
 
@@ -37,8 +37,8 @@ fn by_time(deadline: u64, name: &[u8]) -> Vec<u8> {
     [&BY_TIME[..], &deadline.to_be_bytes(), name].concat()
 }
 
-/// The deadline, and the name of the field's row. Of a name that is too short, which nobody here
-/// writes, what it sorts as.
+/// Returns the deadline, and the name of the field's row. A name that is too short, which is never
+/// written here, is parsed as it sorts.
 fn parse(by_time: &[u8]) -> (u64, &[u8]) {
     let rest = by_time.get(BY_TIME.len()..).unwrap_or_default();
     let (deadline, name) = rest.split_at(rest.len().min(8));
@@ -48,18 +48,18 @@ fn parse(by_time: &[u8]) -> (u64, &[u8]) {
 }
 
 impl View<'_> {
-    /// Whether some of its fields have deadlines.
+    /// Returns whether some of its fields have deadlines.
     fn is_timed(&self) -> bool {
         self.header.timed.is_some_and(|timed| timed.fields > 0)
     }
 
-    /// Whether some of the stored fields do not exist any more.
+    /// Returns whether some of the stored fields do not exist any more.
     pub(super) fn has_ended(&self) -> bool {
         let timed = self.header.timed.filter(|timed| timed.fields > 0);
         timed.is_some_and(|timed| timed.next <= self.store.time())
     }
 
-    /// When the field of a row ends.
+    /// Returns the deadline of the field of a row.
     pub(super) fn deadline_of(&self, name: &[u8]) -> Option<u64> {
         if !self.is_timed() {
             return None;
@@ -68,7 +68,7 @@ impl View<'_> {
         Some(u64::from_le_bytes(*row.first_chunk()?))
     }
 
-    /// [time-2] Whether the field of a stored row does not exist any more.
+    /// [time-2] Returns whether the field of a stored row does not exist any more.
     pub(super) fn is_over(&self, name: &[u8]) -> bool {
         let deadline = self.deadline_of(name);
         deadline.is_some_and(|deadline| deadline <= self.store.time())
@@ -89,8 +89,8 @@ impl View<'_> {
         self.rows(span, &mut |name, _| visit(name));
     }
 
-    /// How many of the stored fields do not exist any more. Takes its time when many ended and were
-    /// not removed yet.
+    /// Returns the number of stored fields that do not exist any more. Slow when many ended and
+    /// were not removed yet.
     pub(super) fn ended(&self) -> u64 {
         let mut ended = 0;
         self.each_ended(&mut |_| {
@@ -100,7 +100,7 @@ impl View<'_> {
         ended
     }
 
-    /// The first deadline from one on, or the last.
+    /// Returns the first deadline from one on, or the last.
     fn outermost(&self, from: u64, back: bool) -> Option<u64> {
         let from = by_time(from, b"");
         let span = Span { from: &from, to: Some(&BEHIND), back };
@@ -152,7 +152,8 @@ impl Change<'_, '_> {
     }
 }
 
-/// The header of a collection after a change, and when it ends; `own` is the key's own deadline.
+/// Returns the header of a collection after a change, and its deadline; `own` is the key's own
+/// deadline.
 pub(super) fn settled(
     store: &dyn Store,
     header: Header,
@@ -220,7 +221,7 @@ pub(super) fn remove_ended(state: &mut Writing<'_>, most: usize) -> usize {
     removed
 }
 
-/// The same of one hash. Its version stays: nothing is changed that anybody sees.
+/// Removes ended fields of one hash. Its version stays: the change is not visible.
 fn remove_ended_of(state: &mut Writing<'_>, key: Key<'_>, most: usize) -> usize {
     let store = &mut *state.store;
     let Some(entry) = store.stored(key) else {

@@ -1,9 +1,8 @@
-//! Keyspace events: what commands that are applied tell of the keys that they change, as Redis
-//! does.
+//! Keyspace events: notifications of applied commands about the keys that they change, as in Redis.
 //!
-//! Which of them are wanted is a setting of each node: [`Setting`]. They are made where commands
-//! are executed and are no part of the state. What is executed is the same on all nodes, and so are
-//! the events of nodes with the same setting.
+//! A setting of each node selects them: [`Setting`]. They are made where commands are executed and
+//! are no part of the state. Execution is the same on all nodes, and so are the events of nodes
+//! with the same setting.
 
 use std::sync::{
     Arc,
@@ -16,7 +15,7 @@ use crate::{
     store::collection::{Header, Kind},
 };
 
-/// Classes of events, and the two ways to tell them. Nobody outside sees the numbers.
+/// Classes of events, and the two forms of notification. The numbers are not visible outside.
 pub(super) mod class {
     pub(in crate::commands) const KEYSPACE: u32 = 1 << 0;
     pub(in crate::commands) const KEYEVENT: u32 = 1 << 1;
@@ -39,7 +38,7 @@ use class::{
     ZSET,
 };
 
-/// What `A` stands for.
+/// Classes that `A` stands for.
 const ALL: &[(char, u32)] = &[
     ('g', GENERIC),
     ('$', STRING),
@@ -52,17 +51,17 @@ const ALL: &[(char, u32)] = &[
     ('t', STREAM),
     ('d', MODULE),
 ];
-/// What it does not include.
+/// Letters that `A` does not include.
 const OTHERS: &[(char, u32)] = &[('n', NEW), ('K', KEYSPACE), ('E', KEYEVENT)];
 
-/// Which events a node makes: `notify-keyspace-events`. Copies are of one setting.
+/// Selection of the events that a node makes: `notify-keyspace-events`. Clones share one setting.
 #[derive(Clone, Debug, Default)]
 pub struct Setting(Arc<AtomicU32>);
 
 impl Setting {
-    /// The classes that are wanted and would be told; 0: none.
+    /// Returns the classes that are selected and would be notified; 0: none.
     pub(crate) fn wanted(&self) -> u32 {
-        // What a command that is just being executed tells may be of the old setting or of the new
+        // Events of a command that is just being executed may follow the old setting or the new
         // one.
         let set = self.0.load(Ordering::Relaxed);
         if set & (KEYSPACE | KEYEVENT) == 0 {
@@ -71,7 +70,7 @@ impl Setting {
         set
     }
 
-    /// As CONFIG GET writes it.
+    /// Returns the setting as CONFIG GET writes it.
     pub fn text(&self) -> String {
         let set = self.0.load(Ordering::Relaxed);
         let all = ALL.iter().fold(0, |all, (_, class)| all | class);
@@ -90,7 +89,7 @@ impl Setting {
         self.0.store(classes, Ordering::Relaxed);
     }
 
-    /// The classes that a text names, or why it names none.
+    /// Parses the classes that a text names; the error says why it names none.
     pub fn parse(text: &[u8]) -> Result<u32, &'static str> {
         let mut set = 0;
         for byte in text {
@@ -112,7 +111,7 @@ impl Setting {
 }
 
 impl Writing<'_> {
-    /// Something happened to a key.
+    /// Makes an event for a key.
     pub(super) fn event(&mut self, class: u32, name: &str, key: Key<'_>) {
         if self.events & class != 0 {
             self.tell_event(name, key);
@@ -133,8 +132,8 @@ impl Writing<'_> {
         }
     }
 
-    /// A key that is stored and does not exist is about to be removed or replaced; or it was not
-    /// there and is about to be.
+    /// Makes the event of a key that is stored and does not exist, and is about to be removed or
+    /// replaced; and that of an absent one that is about to be set.
     pub(super) fn about_to_change(&mut self, key: Key<'_>, set: bool) {
         if self.events & (EXPIRED | NEW | HASH | GENERIC) != 0 {
             self.tell_what_was(key, set);
@@ -152,7 +151,7 @@ impl Writing<'_> {
         }
     }
 
-    /// The same of one that is removed because it ended, if it is stored.
+    /// Makes the event of a key that is removed because it ended, if it is stored.
     pub(super) fn tell_ended(&mut self, key: Key<'_>) {
         let Some(entry) = self.store.stored(key) else {
             return;
@@ -176,7 +175,7 @@ impl Writing<'_> {
         self.store.remove(key)
     }
 
-    /// The same, and tells it.
+    /// Removes a key, with the event.
     pub(super) fn delete(&mut self, key: Key<'_>) -> bool {
         let was_there = self.remove(key);
         if was_there {

@@ -38,8 +38,8 @@ pub fn exec(
     reply.array(commands.len());
     let mut large = false;
     for command in commands {
-        // The commands behind a reply that became too large are executed all the same, but for
-        // reads: nobody sees what those say.
+        // Commands after a reply that became too large are still executed, except reads: their
+        // replies would be discarded.
         let op = command.first().copied().and_then(Op::from_byte);
         if large && op.is_some_and(Op::is_read) {
             continue;
@@ -65,7 +65,7 @@ pub(super) fn commands(mut from: Decoder<'_>) -> Option<List<'_>> {
     from.list().ok()
 }
 
-/// [watch-4] Whether a command is a transaction with versions of absent keys.
+/// [watch-4] Returns whether a command is a transaction with versions of absent keys.
 pub fn watches_absent_keys(command: &[u8]) -> bool {
     let mut from = Decoder(command);
     let mut op = from.byte();
@@ -80,7 +80,7 @@ pub fn watches_absent_keys(command: &[u8]) -> bool {
     all.any(|(_, seen)| seen.has_absent_version())
 }
 
-/// One command of a transaction; whatever happens, it gives one reply.
+/// Executes one command of a transaction, which gives exactly one reply in all cases.
 fn one(command: &[u8], state: &mut Writing<'_>, reply: &mut Reply<'_>) {
     let start = reply.0.len();
     let mut decoder = Decoder(command);

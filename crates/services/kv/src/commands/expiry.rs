@@ -133,7 +133,7 @@ const COMMANDS: &[Spec] = &[
     ),
 ];
 
-/// How a time is written.
+/// Format of a time argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unit {
     milliseconds: bool,
@@ -161,12 +161,13 @@ impl Unit {
         self.milliseconds as u8 | (self.absolute as u8) << 1
     }
 
-    /// The same backwards.
+    /// Decodes a unit.
     pub(super) const fn from_byte(byte: u8) -> Self {
         Self { milliseconds: byte & 1 != 0, absolute: byte & 2 != 0 }
     }
 
-    /// A deadline as this says it, now being `now_ms`; so many milliseconds make a second full.
+    /// Returns a deadline in this format, now being `now_ms`; `up_ms` milliseconds make a second
+    /// full.
     pub(super) fn shown(self, deadline: u64, now_ms: u64, up_ms: u64) -> i64 {
         let ms = match self.absolute {
             true => deadline,
@@ -180,8 +181,8 @@ impl Unit {
     }
 }
 
-/// A time as an absolute deadline. This is where the front's clock enters a command, and the
-/// only place: what the log carries means the same whenever and wherever it is applied.
+/// Converts a time into an absolute deadline. Only here does the front's clock enter a command: the
+/// contents of the log mean the same whenever and wherever they are applied.
 pub(super) fn deadline(r: &Request<'_>, unit: Unit, time: i64) -> Option<Deadline> {
     let ms = if unit.milliseconds { time } else { time.checked_mul(1000)? };
     let now = i64::try_from(r.wall_ms).ok()?;
@@ -192,12 +193,12 @@ pub(super) fn deadline(r: &Request<'_>, unit: Unit, time: i64) -> Option<Deadlin
     }
 }
 
-/// The deadline that an argument asks for, whatever it is.
+/// Returns the deadline of an argument, with any sign.
 pub(crate) fn deadline_at(r: &Request<'_>, unit: Unit, index: usize) -> Result<Deadline, Refusal> {
     deadline(r, unit, r.integer(index)?).ok_or_else(|| r.invalid_expire())
 }
 
-/// The same, for SET and GETEX, which refuse what is not positive.
+/// Does the same for SET and GETEX, which refuse zero and negative times.
 pub(crate) fn positive_deadline(
     r: &Request<'_>,
     unit: Unit,
@@ -210,27 +211,27 @@ pub(crate) fn positive_deadline(
     deadline(r, unit, time).ok_or_else(|| r.invalid_expire())
 }
 
-/// When a new deadline is accepted: flags of [`Op::Expire`] and [`Op::HExpire`].
+/// Conditions for a new deadline: flags of [`Op::Expire`] and [`Op::HExpire`].
 pub(super) mod condition {
     use crate::op::Deadline;
 
-    /// There is no deadline.
+    /// The key has no deadline.
     pub(super) const NX: u8 = 1;
-    /// There is one.
+    /// The key has a deadline.
     pub(super) const XX: u8 = 2;
-    /// It is earlier.
+    /// The new deadline is later.
     pub(super) const GT: u8 = 4;
-    /// It is later.
+    /// The new deadline is earlier.
     pub(super) const LT: u8 = 8;
 
-    /// The one with this name; 0: there is none.
+    /// Returns the condition with this name; 0: there is none.
     pub(in crate::commands) fn of(name: &[u8]) -> u8 {
         let names = [(&b"nx"[..], NX), (b"xx", XX), (b"gt", GT), (b"lt", LT)];
         let found = names.iter().find(|(word, _)| name.eq_ignore_ascii_case(word));
         found.map_or(0, |(_, flag)| *flag)
     }
 
-    /// Whether `new` may follow `old`.
+    /// Returns whether `new` may replace `old`.
     pub(in crate::commands) fn holds(flags: u8, old: Option<u64>, new: Deadline) -> bool {
         // No deadline is later than every deadline; one in the past is earlier than every other.
         let order = old.unwrap_or(u64::MAX);
@@ -406,12 +407,12 @@ pub(super) fn ttl(
     Ok(())
 }
 
-/// Encodes the removal of so many keys and fields that ended.
+/// Encodes the removal of up to this many keys and fields that ended.
 pub fn encode_sweep(keys: u64, out: &mut Encoder<'_>) {
     out.byte(Op::Sweep as u8).count(keys);
 }
 
-/// Removes keys and fields that ended; nobody sees a difference.
+/// Removes keys and fields that ended; clients see no difference.
 pub(super) fn sweep(
     from: &mut Decoder<'_>,
     state: &mut Writing<'_>,
@@ -428,7 +429,7 @@ pub(super) fn sweep(
     Ok(())
 }
 
-/// Tells of the keys that are about to be removed.
+/// Notifies of the keys that are about to be removed.
 #[cold]
 fn tell_ended(state: &mut Writing<'_>, most: usize) {
     let mut ended: Vec<Box<[u8]>> = Vec::new();

@@ -11,23 +11,23 @@ use crate::{
 /// Commands that belong together.
 #[derive(Clone, Copy, Debug)]
 pub struct Family {
-    /// What clients can ask for.
+    /// Commands of clients.
     pub commands: &'static [Spec],
-    /// What nodes do.
+    /// Operations that nodes execute.
     pub operations: &'static [Operation],
 }
 
-/// How an operation that only reads is executed: its arguments, the data, the reply.
+/// Executes a read-only operation, given its arguments, the data and the reply.
 pub type Read = fn(&mut Decoder<'_>, &Reading<'_>, &mut Reply<'_>) -> Result<(), Fault>;
-/// How one that changes something is.
+/// Executes an operation that changes something.
 pub type Write = fn(&mut Decoder<'_>, &mut Writing<'_>, &mut Reply<'_>) -> Result<(), Fault>;
 
-/// How an operation is executed.
+/// Function that executes an operation.
 #[derive(Clone, Copy, Debug)]
 pub enum Run {
-    /// It changes nothing.
+    /// Changes nothing.
     Read(Read),
-    /// It may change something.
+    /// May change something.
     Write(Write),
 }
 
@@ -39,13 +39,13 @@ pub struct Operation {
 }
 
 impl Operation {
-    /// An operation that changes nothing.
+    /// Creates an operation that changes nothing.
     pub const fn read(op: Op, run: Read) -> Self {
         assert!(op.is_read(), "a write");
         Self { op, run: Run::Read(run) }
     }
 
-    /// One that may change something.
+    /// Creates an operation that may change something.
     pub const fn write(op: Op, run: Write) -> Self {
         assert!(!op.is_read(), "a read");
         Self { op, run: Run::Write(run) }

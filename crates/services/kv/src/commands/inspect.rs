@@ -47,12 +47,12 @@ const COMMANDS: &[Spec] = &[
 
 /// The longest string that Redis stores next to its header.
 const EMBEDDED_BYTES_MAX: usize = 44;
-/// What an entry of the memory store takes besides key and value, estimated from its layout: 25
+/// Overhead of an entry of the memory store without key and value, estimated from its layout: 25
 /// bytes before the key, about 16 of the allocator, and about 55 of the table, whose slots have 24
 /// bytes and are empty for the larger part.
 const ENTRY_BYTES: usize = 96;
 
-/// What a row of the memory store takes besides name and value.
+/// Overhead of a row of the memory store without name and value.
 const ROW_BYTES: u64 = 80;
 /// Redis packs collections up to about this size.
 const SMALL_ELEMENTS: u64 = 128;
@@ -63,7 +63,7 @@ const NO_IDLE_TIME: &str = "ERR idle time is not tracked: no key is ever evicted
 const NO_FREQUENCY: &str = "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note \
     that when switching between policies at runtime LRU and LFU data will take some time to adjust.";
 
-/// What is asked of a key.
+/// Property of a key to report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum What {
@@ -145,8 +145,9 @@ pub(super) fn inspect(
     Ok(())
 }
 
-/// What Redis calls the form in which it would store this value when it is set; for collections
-/// about so: Redis looks at the longest element, too, and remembers what a collection was before.
+/// Returns Redis' name of the encoding in which it would store this value when it is set;
+/// approximate for collections: Redis looks at the longest element, too, and remembers what a
+/// collection was before.
 fn encoding(entry: &Entry<'_>) -> &'static str {
     if let Some(header) = Header::from_bytes(&entry.value).filter(|_| entry.kind.has_rows()) {
         let is_small = header.count <= SMALL_ELEMENTS && header.bytes <= SMALL_BYTES;

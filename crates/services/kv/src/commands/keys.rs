@@ -222,7 +222,7 @@ const COMMANDS: &[Spec] = &[
 
 /// Most keys that one SCAN looks at, whatever COUNT says.
 const SCAN_COUNT_MAX: u64 = 10_000;
-/// [watch-2] FLUSHALL remembers each of so many keys, with so many bytes. Replicated.
+/// [watch-2] FLUSHALL remembers each key up to this many, with up to this many bytes. Replicated.
 const FLUSHED_KEYS_MAX: usize = 1024;
 const FLUSHED_BYTES_MAX: usize = 1 << 20;
 /// A page with this many bytes is full.
@@ -288,7 +288,7 @@ fn encode_renamenx(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal
     Ok(())
 }
 
-/// What a key has, to be given to another key: all of a string, or the header of a collection.
+/// Contents of a key, to be given to another key: all of a string, or the header of a collection.
 struct Contents {
     value: Vec<u8>,
     deadline: Option<u64>,
@@ -514,9 +514,9 @@ fn encode_scan(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// One page in the order of positions. All keys of a position go into the same page, so the next
-/// position is a complete description of what is left: a key that is there during the whole scan
-/// is returned, whatever happens to others, and even exactly once.
+/// Returns a page in the order of positions. All keys of a position go into the same page, so the
+/// next position is a complete description of the rest: a key that is present during the whole scan
+/// is returned, regardless of changes to others, and even exactly once.
 pub(super) fn scan(
     from: &mut Decoder<'_>,
     state: &Reading<'_>,

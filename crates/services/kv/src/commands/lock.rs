@@ -1,13 +1,13 @@
-//! The lock record: a value of its own form, beside the strings.
+//! The lock record: a value of its own form, stored like a string.
 
-/// How the value of a lock record begins. Part of the store's format: a string that a client sets
-/// so is a lock record.
+/// Prefix of the value of a lock record. Part of the store's format: a string that a client sets to
+/// this form is a lock record.
 const RECORD: &[u8] = b"\0\xffquorate-lock\x01";
 
 /// A lock of Redisson, taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Lock<'a> {
-    /// How often its holder took it.
+    /// Number of times its holder took it.
     pub(super) count: u64,
     pub(super) holder: &'a [u8],
 }
@@ -24,7 +24,7 @@ impl<'a> Lock<'a> {
     }
 }
 
-/// Whether a value is a lock record and no string.
+/// Returns whether a value is a lock record and no string.
 pub(crate) fn is_lock(value: &[u8]) -> bool {
     value.first() == Some(&0) && Lock::parse(value).is_some()
 }

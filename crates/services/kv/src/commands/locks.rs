@@ -35,13 +35,13 @@ pub const FAMILY: Family = Family {
     ],
 };
 
-/// What a key has, as the scripts of Redisson see it.
+/// State of a key, as the scripts of Redisson see it.
 enum Held {
     Absent,
     /// Held by the caller, this many times.
     Own(u64),
     Other,
-    /// It is no lock.
+    /// The value is not a lock.
     String,
 }
 
@@ -79,7 +79,7 @@ fn hold(state: &mut Writing<'_>, key: Key<'_>, lock: Lock<'_>, deadline: Deadlin
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NewDeadline {
     To(Deadline),
-    /// This many milliseconds after the old one, if there is one.
+    /// Milliseconds after the old deadline, if there is one.
     By(i64),
 }
 
@@ -119,7 +119,7 @@ pub(super) fn expire_equal(
         (Some(_), NewDeadline::To(deadline)) => Some(deadline),
         (Some(Some(old)), NewDeadline::By(ms)) => Some(match old.saturating_add_signed(ms) {
             0 => Deadline::Past,
-            // The largest number is nobody's deadline.
+            // The largest number is not a valid deadline.
             at => Deadline::At(at.min(u64::MAX - 1)),
         }),
     };
@@ -265,7 +265,7 @@ pub(super) fn lock(
     Ok(())
 }
 
-/// Who waits hears of it: channel and message.
+/// Notification of waiting clients: channel and message.
 pub(crate) type Tell<'a> = (&'a [u8], &'a [u8]);
 
 /// Gives back a lock of Redisson.
@@ -273,7 +273,7 @@ pub(crate) type Tell<'a> = (&'a [u8], &'a [u8]);
 pub(crate) struct Unlock<'a> {
     pub(crate) key: Key<'a>,
     pub(crate) holder: &'a [u8],
-    /// Of what is left, if it was taken more than once.
+    /// Deadline of the remaining holds, if it was taken more than once.
     pub(crate) deadline: Deadline,
     /// Remembers the reply for a repetition: a key of its own, and its deadline.
     pub(crate) latch: Option<(Key<'a>, Deadline)>,

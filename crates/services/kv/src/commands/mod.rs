@@ -67,7 +67,7 @@ pub const FAMILIES: [&Family; 20] = [
     &transactions::FAMILY,
 ];
 
-/// What is done for each operation, by its number. EXEC, which holds others, is in [`exec`].
+/// Functions of the operations, by number. EXEC, which holds others, is in [`exec`].
 static RUNS: [Option<Run>; 256] = {
     let mut runs = [None; 256];
     let mut family = 0;
@@ -85,7 +85,7 @@ static RUNS: [Option<Run>; 256] = {
     runs
 };
 
-/// The key that a command is about, if it is about one and that is quickly found. Only a hint: the
+/// Returns the key of a command that is about one key, if that is quickly found. Only a hint: the
 /// command may be malformed all the same.
 pub fn first_key(command: &[u8]) -> Option<&[u8]> {
     let mut from = Decoder(command);

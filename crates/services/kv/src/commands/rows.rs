@@ -21,13 +21,13 @@ use crate::{
     },
 };
 
-/// What a row costs that a command changes without having it among its arguments, besides its
-/// bytes.
+/// Cost of a row, in addition to its bytes, that a command changes without having it among its
+/// arguments.
 const ROW_BYTES: u64 = 96;
 /// Rows that are copied at a time.
 const COPIED_ROWS: usize = 1024;
 
-/// The budget's measure of so many rows with so many bytes.
+/// Returns the cost of rows with these bytes for the budget.
 pub(super) fn cost(rows: u64, bytes: u64) -> usize {
     let cost = rows.saturating_mul(ROW_BYTES).saturating_add(bytes);
     usize::try_from(cost).unwrap_or(usize::MAX)
@@ -76,7 +76,7 @@ impl<'s> View<'s> {
     }
 }
 
-/// What a key has that a command on this kind asks for.
+/// Returns the entry of a key for a command on this kind.
 pub(super) fn entry<'s>(
     store: &'s dyn Store,
     key: Key<'_>,
@@ -103,7 +103,7 @@ pub(super) fn view<'s>(
     Ok(header.map(|header| View { store, header }))
 }
 
-/// Whether a key has a lock record, which commands that read hashes see as one of one field.
+/// Returns the lock record of a key, which commands that read hashes see as a hash of one field.
 pub(super) fn lock_record<'s>(store: &'s dyn Store, key: Key<'_>) -> Option<Bytes<'s>> {
     let entry = store.get(key)?;
     (entry.kind == Kind::String && is_lock(&entry.value)).then_some(entry.value)
@@ -145,7 +145,7 @@ impl<'w, 'a> Change<'w, 'a> {
         }))
     }
 
-    /// The same, or a new one.
+    /// Opens the collection at a key, or a new one.
     pub(super) fn open(
         state: &'w mut Writing<'a>,
         key: Key<'w>,
@@ -164,7 +164,7 @@ impl<'w, 'a> Change<'w, 'a> {
         Ok(Self::new(state, key, kind))
     }
 
-    /// A new one, which takes the place of whatever the key has.
+    /// Creates a collection, which replaces any value of the key.
     pub(super) fn new(state: &'w mut Writing<'a>, key: Key<'w>, kind: Kind) -> Self {
         let header = Header {
             id: state.begin(),
@@ -176,7 +176,6 @@ impl<'w, 'a> Change<'w, 'a> {
         Self { state, key, kind, header, deadline: None, existed: false }
     }
 
-    /// When it ends.
     pub(super) const fn deadline(&self) -> Option<u64> {
         self.deadline
     }
@@ -187,12 +186,12 @@ impl<'w, 'a> Change<'w, 'a> {
         self
     }
 
-    /// Tells that something happened to it.
+    /// Sends an event for its key.
     pub(super) fn event(&mut self, class: u32, name: &str) {
         self.state.event(class, name, self.key);
     }
 
-    /// As it stands.
+    /// Returns a view of the present state.
     pub(super) fn view(&self) -> View<'_> {
         View { store: self.state.store, header: self.header }
     }
@@ -206,7 +205,8 @@ impl<'w, 'a> Change<'w, 'a> {
         old.is_none()
     }
 
-    /// The same for an element that keeps its deadline, when it is known how long the old value is.
+    /// Does the same for an element that keeps its deadline, when the length of the old value is
+    /// known.
     pub(super) fn put_known(&mut self, name: &[u8], value: &[u8], old: Option<usize>) {
         let added = match old {
             None => {
@@ -233,7 +233,7 @@ impl<'w, 'a> Change<'w, 'a> {
         old.is_some()
     }
 
-    /// The same, when it is known how long its value is.
+    /// Does the same when the length of its value is known.
     pub(super) fn remove_known(&mut self, name: &[u8], old: usize) {
         let bytes = (name.len() + old) as u64;
         self.header.count = self.header.count.saturating_sub(1);
@@ -241,7 +241,7 @@ impl<'w, 'a> Change<'w, 'a> {
         self.state.store.remove_row(self.header.id, name);
     }
 
-    /// Sets a row that stands beside that of an element.
+    /// Sets a row that accompanies that of an element.
     pub(super) fn put_beside(&mut self, name: &[u8], value: &[u8]) {
         self.state.store.put_row(self.header.id, name, value);
     }
@@ -265,7 +265,7 @@ impl<'w, 'a> Change<'w, 'a> {
         }
     }
 
-    /// The same for one that was new and takes the place of whatever the key had.
+    /// Does the same for a new collection that replaces any value of the key.
     pub(super) fn close_in_place(self) {
         if self.header.count == 0 {
             self.state.delete(self.key);
@@ -305,7 +305,7 @@ pub(super) fn copy_rows(state: &mut Writing<'_>, header: Header) -> Result<Heade
     }
 }
 
-/// The name that comes first behind this one.
+/// Returns the next name after this one.
 pub(super) fn after(mut name: Vec<u8>) -> Vec<u8> {
     name.push(0);
     name
@@ -322,13 +322,13 @@ pub(super) fn member_of<'n>(prefix: &[u8], name: &'n [u8]) -> &'n [u8] {
     name.get(prefix.len() + Position::BYTES..).unwrap_or_default()
 }
 
-/// What none of these rows reaches.
+/// Returns the exclusive upper bound of these rows.
 pub(super) fn behind(prefix: &[u8]) -> Option<Vec<u8>> {
     let (last, rest) = prefix.split_last()?;
     Some([rest, &[last.saturating_add(1)]].concat())
 }
 
-/// All of these elements.
+/// Visits all of these elements.
 pub(super) fn each_placed(view: &View<'_>, prefix: &[u8], from: Position, each: &mut VisitRow<'_>) {
     let has_ended = view.has_ended();
     each_stored(view, prefix, from, &mut |name, value| {
@@ -339,7 +339,7 @@ pub(super) fn each_placed(view: &View<'_>, prefix: &[u8], from: Position, each: 
     });
 }
 
-/// All of these rows, with their names, whether the elements exist or are only stored.
+/// Visits all of these rows, with their names, whether the elements exist or are only stored.
 pub(super) fn each_stored(view: &View<'_>, prefix: &[u8], from: Position, each: &mut VisitRow<'_>) {
     // What stands before the first position are no elements.
     let from = [prefix, &from.max(Position::FIRST).to_bytes()].concat();

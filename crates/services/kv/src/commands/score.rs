@@ -15,7 +15,7 @@ impl Score {
     /// Bytes of a score as it is kept.
     pub(super) const BYTES: usize = 8;
 
-    /// A number, unless it is none.
+    /// Creates a score, unless the number is NaN.
     pub(super) fn new(number: f64) -> Option<Self> {
         (!number.is_nan()).then_some(Self(number))
     }
@@ -24,8 +24,8 @@ impl Score {
         self.0
     }
 
-    /// A score as a client writes it: decimal, perhaps with an exponent, or infinite. What is too
-    /// large for a double, or too small, is refused as Redis refuses it.
+    /// Parses a score as a client writes it: decimal, perhaps with an exponent, or infinite. A
+    /// number that is too large for a double, or too small, is refused as Redis refuses it.
     pub(super) fn parse(text: &[u8]) -> Option<Self> {
         const TEXT_BYTES_MAX: usize = 1024;
         let text = std::str::from_utf8(text).ok()?;
@@ -42,17 +42,17 @@ impl Score {
         Self::new(number)
     }
 
-    /// The sum, unless it is none: of two infinities.
+    /// Returns the sum, unless it is NaN: of two infinities.
     pub(super) fn plus(self, other: Self) -> Option<Self> {
         Self::new(self.0 + other.0)
     }
 
-    /// As it is kept beside a member: its bits.
+    /// Returns the bits of the score, as stored with a member.
     pub(super) const fn to_bytes(self) -> [u8; Self::BYTES] {
         self.0.to_bits().to_be_bytes()
     }
 
-    /// What is kept.
+    /// Parses the stored bytes.
     pub(super) fn from_bytes(kept: &[u8]) -> Option<Self> {
         let bytes = kept.try_into().ok()?;
         Self::new(f64::from_bits(u64::from_be_bytes(bytes)))
@@ -74,13 +74,13 @@ impl Score {
         Self::new(f64::from_bits(bits))
     }
 
-    /// As it is kept: there is one zero, as in Redis' smaller sets.
+    /// Returns the form that is stored: there is one zero, as in Redis' smaller sets.
     pub(super) fn kept(self) -> Self {
         Self(self.0 + 0.0)
     }
 
-    /// As Redis writes it: whole numbers up to 2^62 in full, others in the fewest digits that say
-    /// the same, with an exponent where that is shorter.
+    /// Returns the text as Redis writes it: whole numbers up to 2^62 in full, others in the fewest
+    /// digits that mean the same, with an exponent where that is shorter.
     pub(super) fn text(self) -> String {
         let number = self.0;
         if number.is_infinite() {

@@ -1,4 +1,4 @@
-//! What an operation works on: the data, to be read or to be changed, and its reply.
+//! Context of an operation: the data, to be read or to be changed, and its reply.
 
 use std::ops::ControlFlow;
 
@@ -22,7 +22,7 @@ pub const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wron
 /// The reply says it already.
 pub(crate) struct WrongType;
 
-/// What a key has, for a command on strings.
+/// Returns the string of a key, for a command on strings.
 pub(crate) fn string<'s>(
     store: &'s dyn Store,
     key: Key<'_>,
@@ -52,7 +52,7 @@ pub mod notice {
     pub const SHARD: u8 = 2;
 }
 
-/// What a read may see.
+/// Context of a read.
 #[derive(Clone, Copy)]
 pub struct Reading<'a> {
     /// The data.
@@ -65,7 +65,7 @@ pub struct Reading<'a> {
     pub waits: &'a Waits,
 }
 
-/// What a write may change.
+/// Context of a write.
 pub struct Writing<'a> {
     /// The data.
     pub store: &'a mut dyn Store,
@@ -73,15 +73,15 @@ pub struct Writing<'a> {
     pub applied_to: Slot,
     /// The command, as the version of what it changes.
     pub version: Version,
-    /// What the commands of its batch may still copy.
+    /// Remaining copy budget of its batch.
     pub budget: &'a mut Budget,
     /// [visit-2] It is executed within what it may visit, or not at all.
     pub bounded: bool,
     /// Collections that this command has begun.
     pub begun: u32,
-    /// Which keyspace events it makes; 0: none.
+    /// Classes of keyspace events to make; 0: none.
     pub events: u32,
-    /// What it tells others; no part of the data.
+    /// Notices to clients; not part of the data.
     pub notices: &'a mut Vec<Notice>,
     /// Clients in line.
     pub waits: &'a mut Waits,
@@ -126,18 +126,19 @@ pub(crate) struct Items {
 }
 
 impl Items {
-    /// One more, or one half of a pair.
+    /// Begins the next item, or half of a pair.
     pub(crate) fn next(&mut self) -> Reply<'_> {
         self.count += 1;
         Reply(&mut self.bytes)
     }
 
-    /// Whether they are more than one reply may have.
+    /// Returns whether they exceed the limit of one reply.
     pub(crate) const fn are_too_many(&self) -> bool {
         self.bytes.len() > REPLY_BYTES_MAX
     }
 
-    /// What those who visit elements go by: beyond what one reply may have nobody wants more.
+    /// Returns whether a visitor of elements should go on: beyond the limit of one reply, no more
+    /// are needed.
     pub(crate) const fn go_on(&self) -> ControlFlow<()> {
         match self.are_too_many() {
             true => ControlFlow::Break(()),
@@ -145,7 +146,6 @@ impl Items {
         }
     }
 
-    /// How many there are.
     pub(crate) const fn count(&self) -> usize {
         self.count
     }
@@ -170,11 +170,12 @@ impl Items {
     }
 }
 
-/// What is said in place of a reply that is too large.
+/// The error in place of a reply that is too large.
 pub(crate) const TOO_LARGE: &str =
     "TOOBIG the reply would be larger than 32 MiB; ask for less at a time";
 
-/// Whether a reply that began at `start` has grown beyond its limit; if so it becomes an error.
+/// Returns whether a reply that began at `start` has grown beyond its limit; if so it becomes an
+/// error.
 pub fn too_large(reply: &mut Reply<'_>, start: usize) -> bool {
     let large = reply.0.len() - start > REPLY_BYTES_MAX;
     if large {

@@ -247,7 +247,7 @@ const COMMANDS: &[Spec] = &[
 
 const SET_RANGE_TOO_LONG: &str = "ERR string exceeds maximum allowed size (proto-max-bulk-len)";
 
-/// One operation and one key.
+/// Encodes an operation and one key.
 fn keyed(op: Op, r: &Request<'_>, out: &mut Encoder<'_>) {
     out.byte(op as u8).bytes(r.at(0));
 }
@@ -341,7 +341,7 @@ fn encode_getset(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> 
     Ok(())
 }
 
-/// Whatever SET says, its relatives say too.
+/// Executes SET and its relatives.
 pub(super) fn set(
     from: &mut Decoder<'_>,
     state: &mut Writing<'_>,
@@ -471,7 +471,7 @@ fn encode_getex(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
             keyed(Op::GetEx, r, out);
             deadline.encode(out);
         }
-        // Of an absent key nobody is told what is wrong with its time.
+        // An error in the time is not reported for an absent key.
         Err(Refusal::Text(text)) => {
             keyed(Op::ErrorIfPresent, r, out);
             out.bytes(text.as_bytes());
@@ -643,7 +643,7 @@ fn encode_mget(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
     encode_list(Op::Mget, r, out)
 }
 
-/// One operation and a list of all arguments.
+/// Encodes an operation and a list of all arguments.
 pub(super) fn encode_list(op: Op, r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
     out.byte(op as u8).length(r.arguments.len());
     for key in r.arguments.iter() {

@@ -68,12 +68,13 @@ const COMMANDS: &[Spec] = &[
     ),
 ];
 
-/// A state of a key, as WATCH tells it from others.
+/// A state of a key, as WATCH distinguishes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
     /// The slot of the command that changed it last.
     pub slot: u64,
-    /// That command's place in the batch, and in the upper half how many fields have ended since.
+    /// Place of that command in the batch; the upper half has the number of fields that have ended
+    /// since.
     pub index: u64,
 }
 
@@ -92,18 +93,18 @@ impl Seen {
         Self { slot: last.slot, index: u64::from(last.index) | Self::ABSENT }
     }
 
-    /// Whether it is of an absent key, and says that key's version.
+    /// Returns whether it is of an absent key, and includes that key's version.
     pub const fn has_absent_version(self) -> bool {
         self.index & Self::ABSENT != 0
     }
 
-    /// Whether a key that is `now` so has not changed.
+    /// Returns whether a key in state `now` has not changed.
     pub fn is_still(self, now: Self) -> bool {
         self == now || (self == Self::SOME_ABSENT && now.has_absent_version())
     }
 }
 
-/// What WATCH saw of a key.
+/// State of a key as seen by WATCH.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Watched {
     /// The key.
@@ -145,7 +146,7 @@ pub fn decode_versions(mut answer: Decoder<'_>) -> Result<Vec<Seen>, Malformed> 
     Ok(versions)
 }
 
-/// `commands` holds `count` encoded commands, each with its length before it.
+/// Encodes EXEC; `commands` holds `count` encoded commands, each with its length before it.
 pub fn encode_exec<'w>(
     watched: impl ExactSizeIterator<Item = &'w Watched>,
     count: usize,

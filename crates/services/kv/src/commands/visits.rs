@@ -1,7 +1,8 @@
-//! How much a command looks at and changes, bounded before it is done ([visit-1] to [visit-3]).
+//! Limits of the elements that a command looks at and changes, checked before it is executed
+//! ([visit-1] to [visit-3]).
 //!
 //! A visit is about as long as it takes to look at one element of a collection in memory: a tenth
-//! of a microsecond. All that a command takes beyond its own bytes is counted in visits.
+//! of a microsecond. All work of a command beyond its own bytes is counted in visits.
 
 use quorate_replica::service::Weight;
 
@@ -24,9 +25,9 @@ use crate::{
 pub const VISITS_MAX: u64 = 1 << 20;
 /// A command with more of them has a batch of its own.
 const HEAVY: u64 = VISITS_MAX / 16;
-/// What it costs to change a row, in visits.
+/// Cost of changing a row, in visits.
 pub(super) const CHANGED_ROW: u64 = 4;
-/// What it costs to find a key or an element by its name.
+/// Cost of finding a key or an element by its name, in visits.
 const FOUND: u64 = 2;
 /// Elements that are looked at to draw one, unless all of them are.
 const DRAWN: u64 = 64;
@@ -47,7 +48,7 @@ impl Default for Meter {
 }
 
 impl Meter {
-    /// So many visits are allowed from here on; all, if `None`.
+    /// Sets the number of visits that are allowed from here on; unlimited, if `None`.
     pub fn allow(&self, visits: Option<u64>) {
         self.0.set(visits.map_or(u64::MAX, |visits| visits + 1));
     }
@@ -61,12 +62,12 @@ impl Meter {
         !self.is_over()
     }
 
-    /// Counts a visit of something with so many bytes.
+    /// Counts a visit of something with this many bytes.
     pub fn visit(&self, bytes: usize) -> bool {
         self.spend(1 + bytes as u64 / BYTES_PER_VISIT)
     }
 
-    /// Whether more were made than allowed.
+    /// Returns whether more visits were made than allowed.
     pub fn is_over(&self) -> bool {
         self.0.get() == 0
     }
@@ -77,8 +78,8 @@ impl Meter {
     }
 }
 
-/// [visit-2] Executes a read within so many visits; returns how many it took. Beyond them there is
-/// no reply.
+/// [visit-2] Executes a read within the allowed visits; returns how many it took. Beyond them there
+/// is no reply.
 pub(crate) fn within(
     allowed: u64,
     store: &dyn Store,
@@ -106,7 +107,8 @@ fn walked(
     }
 }
 
-/// [visit-3] Returns what so many visits mean for those who take the command.
+/// [visit-3] Returns the weight of a command with this many visits for the components that accept
+/// it.
 pub const fn weigh(visits: u64) -> Weight {
     match visits {
         0..HEAVY => Weight::Light,
@@ -115,8 +117,8 @@ pub const fn weigh(visits: u64) -> Weight {
     }
 }
 
-/// [visit-1] Returns how many visits a replicated command takes at most beyond its arguments; more
-/// than `allowed` are not told apart.
+/// [visit-1] Returns how many visits a replicated command takes at most beyond its arguments;
+/// numbers above `allowed` are not distinguished.
 pub fn visits(command: &[u8], state: &Reading<'_>, allowed: u64) -> u64 {
     let mut from = Decoder(command);
     match from.byte().ok().and_then(Op::from_byte) {
@@ -132,7 +134,7 @@ pub fn visits(command: &[u8], state: &Reading<'_>, allowed: u64) -> u64 {
     }
 }
 
-/// Whether a read of this kind may visit more than its arguments name.
+/// Returns whether a read of this kind may visit more than its arguments name.
 const fn walks(op: Op) -> bool {
     matches!(
         op,
@@ -159,13 +161,13 @@ const fn walks(op: Op) -> bool {
     )
 }
 
-/// Whether a command, by its first byte, may take long.
+/// Returns whether a command, by its first byte, may take long.
 pub fn may_be_long(command: &[u8]) -> bool {
     let op = command.first().copied().and_then(Op::from_byte);
     op.is_some_and(|op| op == Op::Exec || changes_many(op) || walks(op))
 }
 
-/// Whether a write of this kind may visit more than its arguments name.
+/// Returns whether a write of this kind may visit more than its arguments name.
 const fn changes_many(op: Op) -> bool {
     matches!(
         op,

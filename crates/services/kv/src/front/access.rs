@@ -1,4 +1,4 @@
-//! Who a connection is, what it may do, and what it hears if it may not.
+//! Identity of a connection, its permissions, and the replies to forbidden requests.
 
 use quorate_access::{Name, Role, Who};
 use quorate_replica::front::Requests;
@@ -9,39 +9,39 @@ use crate::{
     resp::request::Arguments,
 };
 
-/// A connection ends after so many wrong passwords.
+/// Number of wrong passwords that ends a connection.
 pub(super) const WRONG_MAX: u8 = 10;
 
-/// What a client hears that has not said who it is; Redis' words.
+/// The error for a client that has not authenticated; Redis' words.
 pub(super) const NO_AUTH: &str = "NOAUTH Authentication required.";
 /// The same for HELLO.
 pub(super) const NO_AUTH_HELLO: &str = "NOAUTH HELLO must be called with the client already authenticated, otherwise \
     the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol \
     version at the same time";
-/// What a client hears that gave a wrong password; Redis' words.
+/// The error for a wrong password; Redis' words.
 pub(super) const WRONG_PASS: &str = "WRONGPASS invalid username-password pair or user is disabled.";
-/// What a client hears whose role nobody knows yet ([access-4]).
+/// The error for a client whose role is not known yet ([access-4]).
 pub(super) const NOT_KNOWN: &str =
     "NOQUORUM not executed: this node does not know yet who may do what; use another one";
 
-/// What a connection may do.
+/// Permissions of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// Nobody knows yet.
+    /// Not known yet.
     Unknown,
     /// Say who it is.
     Nothing,
-    /// What this role may.
+    /// Everything that this role permits.
     May(Role),
 }
 
-/// Who a connection is.
+/// Identity of a connection.
 #[derive(Debug, Default)]
 pub(super) struct Login {
     who: Who,
-    /// Who it proved to be by a password.
+    /// User that it authenticated as by a password.
     user: Option<Name>,
-    /// What it may do, by which version of the table.
+    /// Its permissions, and the version of the table that they were read from.
     standing: Option<(u64, Standing)>,
     wrong: u8,
 }
@@ -51,7 +51,8 @@ impl Login {
         Self { who, ..Self::default() }
     }
 
-    /// [access-2] What it may do now. Asked for each request; looked up when the table has changed.
+    /// [access-2] Returns the present permissions. Called for each request; looked up when the
+    /// table has changed.
     pub(super) fn standing(&mut self, requests: &dyn Requests) -> Standing {
         let version = requests.users_version();
         match self.standing {
@@ -73,18 +74,18 @@ impl Login {
         standing
     }
 
-    /// It proved to be this user; `None`: it is who its certificate says again.
+    /// Sets the authenticated user; `None`: back to the identity of its certificate.
     pub(super) fn becomes(&mut self, user: Option<Name>) {
         (self.user, self.standing) = (user, None);
     }
 
-    /// It gave a wrong password: whether it has done so too often.
+    /// Counts a wrong password; returns whether there were too many.
     pub(super) const fn was_wrong(&mut self) -> bool {
         self.wrong = self.wrong.saturating_add(1);
         self.wrong >= WRONG_MAX
     }
 
-    /// Who it is.
+    /// Returns the name of the identity.
     pub(super) fn name(&self) -> &str {
         match (&self.user, &self.who) {
             (Some(user), _) => user.as_str(),
@@ -94,7 +95,7 @@ impl Login {
         }
     }
 
-    /// Why it may not do this, as a client is told.
+    /// Returns the error for a request that is not permitted.
     pub(super) fn refusal(&self, standing: Standing, name: &str) -> String {
         let who = self.name();
         match (standing, &self.who, &self.user) {
@@ -113,8 +114,8 @@ impl Login {
     }
 }
 
-/// The least role that may ask for this; `None`: everybody may. What is queued since MULTI has
-/// needed `queued`.
+/// Returns the least role that may request this; `None`: all may. The commands queued since MULTI
+/// have needed `queued`.
 pub(super) fn needs(
     spec: &Spec,
     arguments: &Arguments<'_>,
@@ -139,8 +140,8 @@ pub(super) fn needs(
             Local::Config if arguments.at(1).eq_ignore_ascii_case(b"resetstat") => {
                 Some(Role::Operator)
             }
-            // What it costs the node, a writer can cost it in other ways.
-            // Whoever may push can end a wait as well.
+            // A writer can put the same load on the node in other ways. A client that may push can
+            // end a wait as well.
             Local::Client if arguments.at(1).eq_ignore_ascii_case(b"unblock") => Some(Role::Writer),
             Local::Config if changes_setting(arguments) => Some(Role::Writer),
             Local::Quorate => Some(match &*arguments.at(1).to_ascii_lowercase() {
@@ -182,8 +183,8 @@ mod tests {
     use super::*;
     use crate::commands::FAMILIES;
 
-    /// What only reads says so in the table; everything else that reaches the service takes a
-    /// writer at least.
+    /// A command is marked as read-only in the table; everything else that reaches the service
+    /// takes a writer at least.
     #[test]
     fn every_command_of_the_table_has_a_role() {
         let mut readers = Vec::new();

@@ -63,7 +63,7 @@ pub(super) fn config(
 /// The one setting that clients change.
 const EVENTS: &str = "notify-keyspace-events";
 
-/// Whether this is a CONFIG SET that changes something.
+/// Returns whether this is a CONFIG SET that changes something.
 pub(super) fn changes_setting(arguments: &Arguments<'_>) -> bool {
     arguments.at(1).eq_ignore_ascii_case(b"set")
         && (2..arguments.len())

@@ -1,29 +1,29 @@
-//! What a connection asked for that was not sent yet: reads, and writes.
+//! Requests of a connection that were not sent yet: reads, and writes.
 
 use quorate_replica::front::Sequenced;
 
 use crate::{command::Listening, commands::transactions::encode_versions, encode::Encoder};
 
-/// What becomes of a query's answer.
+/// Use of a query's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Query {
-    /// It is the reply.
+    /// Sent as the reply.
     Reply,
-    /// It is what a WATCH of this epoch sees.
+    /// Recorded as seen by a WATCH of this epoch.
     Watch(u64),
-    /// There is nothing to ask: the connection listens to this from now on, or no more.
+    /// No query: the connection subscribes from now on, or unsubscribes.
     Listen(Listening, bool),
 }
 
-/// How fresh the answers to a connection's reads must be.
+/// Required freshness of the answers to a connection's reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Freshness {
     /// Everything acknowledged before the read was asked for.
     #[default]
     Linearizable,
-    /// Everything acknowledged more than so many milliseconds ago ([read-6]).
+    /// Everything acknowledged more than this many milliseconds ago ([read-6]).
     Within(u64),
-    /// What this node has (READONLY).
+    /// The local state of this node (READONLY).
     Stale,
 }
 
@@ -32,13 +32,13 @@ pub(super) enum Freshness {
 pub(super) struct Read {
     pub(super) query: Vec<u8>,
     pub(super) fresh: Freshness,
-    /// It does not run between commands: it waits until none is open.
+    /// Does not run between commands: waits until none is open.
     pub(super) alone: bool,
     pub(super) what: Query,
 }
 
 impl Read {
-    /// What a WATCH of this epoch asks for.
+    /// Creates the read for a WATCH of this epoch.
     pub(super) fn watch<'k>(keys: impl ExactSizeIterator<Item = &'k [u8]>, epoch: u64) -> Self {
         let mut query = Vec::new();
         encode_versions(keys, &mut Encoder(&mut query));
@@ -46,20 +46,20 @@ impl Read {
         Self { query, fresh: Freshness::Linearizable, alone: true, what }
     }
 
-    /// One whose answer is the reply.
+    /// Creates a read whose answer is the reply.
     pub(super) const fn plain(query: Vec<u8>, fresh: Freshness) -> Self {
         Self { query, fresh, alone: false, what: Query::Reply }
     }
 }
 
-/// How a write is sent.
+/// Form in which a write is sent.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum How {
-    /// As it is, perhaps within a session.
+    /// Unchanged, perhaps within a session.
     Plain(Option<Sequenced>),
-    /// As a transaction of `count` commands, with what was watched in this epoch.
+    /// Transaction of `count` commands, with the keys watched in this epoch.
     Exec { epoch: u64, count: usize, at: Option<Sequenced> },
-    /// As the registration of a session; there is no command.
+    /// Registration of a session; there is no command.
     Register,
 }
 

@@ -1,9 +1,9 @@
-//! Who listens to what on this node: to channels, to all whose names match a pattern, to channels
-//! of shards.
+//! Subscriptions on this node: to channels, to all channels whose names match a pattern, to
+//! channels of shards.
 //!
-//! SUBSCRIBE is a linearizable read that asks for nothing: when it is answered, everything that was
-//! published before is applied here, so nothing old is heard; and what is published later, on
-//! whichever node, is applied here later, and heard.
+//! SUBSCRIBE is a linearizable read without a query: when it is answered, everything that was
+//! published before is applied here, so no old message is received; and a message published later,
+//! on any node, is applied here later, and received.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -60,12 +60,12 @@ impl Channels {
         }
     }
 
-    /// Who hears a message on a channel, in the order in which they are told, each with the pattern
-    /// that it matches.
+    /// Returns the receivers of a message on a channel, in the order in which they are notified,
+    /// each with the pattern that it matches.
     pub(super) fn of(&self, channel: &[u8]) -> Vec<(ConnectionId, Option<Box<[u8]>>)> {
         let named = self.channels.get(channel).into_iter().flatten();
         let mut all: Vec<_> = named.map(|listener| (*listener, None)).collect();
-        // What nobody could listen to by its name, nobody hears by a pattern either.
+        // A name that is too long for a subscription does not match a pattern either.
         if channel.len() <= NAME_BYTES_MAX {
             for (pattern, listeners) in &self.patterns {
                 if glob::matches(pattern, channel) {
@@ -77,13 +77,13 @@ impl Channels {
         all
     }
 
-    /// Who hears a message on a channel of a shard.
+    /// Returns the receivers of a message on a channel of a shard.
     pub(super) fn of_shard(&self, channel: &[u8]) -> Vec<ConnectionId> {
         let listeners = self.shards.get(channel).into_iter().flatten();
         listeners.copied().collect()
     }
 
-    /// Names that somebody listens to: channels, patterns, channels of shards.
+    /// Returns the numbers of names with subscribers: channels, patterns, channels of shards.
     pub(super) fn counts(&self) -> [usize; 3] {
         [&self.channels, &self.patterns, &self.shards].map(Listeners::len)
     }
@@ -101,7 +101,7 @@ impl Channels {
     }
 }
 
-/// Names that somebody listens to, perhaps those that match.
+/// Lists names with subscribers, perhaps those that match.
 fn names_of(space: &Listeners, patterns: &Arguments<'_>, r: &mut Reply<'_>) {
     let pattern = patterns.iter().next();
     if patterns.len() > 1 {
@@ -120,7 +120,7 @@ fn names_of(space: &Listeners, patterns: &Arguments<'_>, r: &mut Reply<'_>) {
     items.write(r, Reply::array);
 }
 
-/// How many listen to each of these.
+/// Lists the number of subscribers of each of these.
 fn counts_of(space: &Listeners, names: &Arguments<'_>, r: &mut Reply<'_>) {
     let mut items = Items::default();
     for name in names.iter() {
@@ -138,7 +138,7 @@ pub(super) type Names = BTreeSet<Box<[u8]>>;
 pub(super) const SPACES: [Listening; 3] =
     [Listening::Channel, Listening::Pattern, Listening::Shard];
 
-/// What one connection listens to.
+/// Subscriptions of one connection.
 #[derive(Debug, Default)]
 pub(super) struct Subscriptions {
     channels: Names,
@@ -167,12 +167,12 @@ impl Subscriptions {
         }
     }
 
-    /// How many of each: channels, patterns, channels of shards.
+    /// Returns the number of each: channels, patterns, channels of shards.
     pub(super) fn counts(&self) -> [usize; 3] {
         [&self.channels, &self.patterns, &self.shards].map(BTreeSet::len)
     }
 
-    /// Whether it may listen to these too; if not, why.
+    /// Checks that it may subscribe to these too; if not, returns the reason.
     pub(super) fn admits(&self, of: Listening, names: &Arguments<'_>) -> Result<(), &'static str> {
         let (bytes_max, most, why) = match of {
             Listening::Channel | Listening::Shard => (
@@ -193,7 +193,7 @@ impl Subscriptions {
         }
     }
 
-    /// All that it listens to of a kind.
+    /// Returns all its subscriptions of a kind.
     pub(super) fn names(&self, of: Listening) -> Names {
         self.space(of).clone()
     }
@@ -213,7 +213,7 @@ impl Subscriptions {
         }
     }
 
-    /// The reply to one word of SUBSCRIBE or UNSUBSCRIBE, which takes effect now.
+    /// Writes the reply to one word of SUBSCRIBE or UNSUBSCRIBE, which takes effect now.
     pub(super) fn change(
         &mut self,
         connection: ConnectionId,
@@ -233,7 +233,8 @@ impl Subscriptions {
     }
 }
 
-/// How many are left of the space of a kind: channels and patterns count together.
+/// Returns the remaining subscriptions of the space of a kind: channels and patterns count
+/// together.
 pub(super) const fn left(of: Listening, [channels, patterns, shards]: [usize; 3]) -> usize {
     match of {
         Listening::Channel | Listening::Pattern => channels + patterns,
@@ -241,7 +242,8 @@ pub(super) const fn left(of: Listening, [channels, patterns, shards]: [usize; 3]
     }
 }
 
-/// What happened, and how many are left. UNSUBSCRIBE of all, where there is nothing, has no name.
+/// Writes the confirmation of a change, with the number of remaining subscriptions. UNSUBSCRIBE of
+/// all, where there is nothing, has no name.
 pub(super) fn confirm(
     what: (Listening, bool),
     name: Option<&[u8]>,
@@ -262,20 +264,21 @@ pub(super) fn confirm(
     reply.count(left);
 }
 
-/// Messages that a connection sent to channels, by the places of its requests: how many of this
-/// node heard one is known when it has been executed, and no node knows of the others.
+/// Messages that a connection sent to channels, by the places of its requests: the number of this
+/// node's receivers is known when a message has been executed, and no node knows that of the
+/// others.
 #[derive(Debug, Default)]
 pub(super) struct Published {
     open: VecDeque<(u64, Listening, Box<[u8]>)>,
-    /// Of their channels' names.
+    /// Bytes of their channels' names.
     bytes: usize,
 }
 
-/// What the service says of a message: the same on every node.
+/// Reply of the service to a message: the same on every node.
 const SENT: &[u8] = b":0\r\n";
 
 impl Published {
-    /// A command is about to have this place.
+    /// Notes a command that is about to have this place.
     pub(super) fn note(&mut self, place: u64, command: &[u8]) {
         const CHANNEL: u8 = Op::Publish as u8;
         const SHARD: u8 = Op::PublishShard as u8;
@@ -285,7 +288,7 @@ impl Published {
             _ => return,
         };
         match Decoder(command.get(1..).unwrap_or_default()).bytes() {
-            // Nobody can listen to a longer name.
+            // No subscription has a longer name.
             Ok(channel) if channel.len() <= NAME_BYTES_MAX => {
                 self.bytes += channel.len();
                 self.open.push_back((place, of, channel.into()));
@@ -294,7 +297,8 @@ impl Published {
         }
     }
 
-    /// The request at this place has a reply: how many have heard the message, if it was one.
+    /// Handles the reply of the request at this place; returns the number of receivers, if it was a
+    /// message.
     pub(super) fn take(&mut self, place: u64, reply: &[u8], channels: &Channels) -> Option<usize> {
         // Those that failed were not asked for again.
         while self.open.front().is_some_and(|(at, ..)| *at < place) {
@@ -327,7 +331,7 @@ impl Published {
     }
 }
 
-/// How a message came to a connection.
+/// Subscription by which a message reached a connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Heard<'a> {
     /// By the name of its channel.

@@ -1,4 +1,4 @@
-//! CLIENT: who is connected, as a client is told.
+//! CLIENT: the connected clients, as reported to clients.
 
 use quorate_replica::front::ConnectionId;
 
@@ -49,7 +49,7 @@ pub(super) fn client(
     }
 }
 
-/// Whose wait CLIENT UNBLOCK ends, and how.
+/// Returns the connection whose wait CLIENT UNBLOCK ends, and the form of the end.
 pub(super) fn unblocks(arguments: &Arguments<'_>) -> Result<(ConnectionId, How), &'static str> {
     let how = match (arguments.len(), &*arguments.at(3).to_ascii_lowercase()) {
         (3, _) | (4, b"timeout") => How::Timeout,
@@ -63,7 +63,7 @@ pub(super) fn unblocks(arguments: &Arguments<'_>) -> Result<(ConnectionId, How),
     Ok((ConnectionId(id), how))
 }
 
-/// What the library says of itself.
+/// Sets the client library's name and version.
 fn set_info(seat: Seat, arguments: &Arguments<'_>, shared: &mut Shared, r: &mut Reply<'_>) {
     let Some(guest) = shared.roster.guest(seat) else {
         return r.ok();

@@ -1,6 +1,6 @@
-//! One client connection: what it has asked for, and what it is being told.
+//! A client connection: its requests, and their replies.
 //!
-//! What it answers by itself is in `local`, numbered commands are in `session`.
+//! Commands that it answers itself are in `local`, numbered commands are in `session`.
 
 mod local;
 mod login;
@@ -41,13 +41,14 @@ use crate::{
 const PLACES_MAX: usize = 1024;
 /// Most bytes of them; a single request may be larger.
 const OPEN_BYTES_MAX: usize = 1024 * 1024;
-/// What somebody who listens may still ask for, besides PING, QUIT and RESET.
+/// Commands permitted to a subscriber, in addition to PING, QUIT and RESET.
 const LISTENS: [&str; 6] =
     ["subscribe", "unsubscribe", "psubscribe", "punsubscribe", "ssubscribe", "sunsubscribe"];
-/// Who gives a waiting client its element answers for itself, and not for a disk.
+/// The error for a command that may wait, in a class other than the cluster's: an element is given
+/// to a waiting client in the cluster's own class, which does not wait for a disk.
 const WAITS_AT_GROUP: &str = "ERR not executed: this volatile cluster answers commands that may wait only at its own \
     class; QUORATE CLASS group allows them";
-/// What a client that waits takes, besides its command.
+/// Memory of a waiting client, without its command.
 const WAIT_BYTES: usize = 256;
 /// Above this many bytes of waiting replies, no more requests are taken.
 const OUTPUT_BYTES_SOFT: usize = 1024 * 1024;
@@ -74,13 +75,13 @@ pub(super) struct Connection {
     multi: Option<Multi>,
     watching: Watching,
     subscriptions: Subscriptions,
-    /// Messages that it sent to channels, and has not heard of.
+    /// Messages that it sent to channels, and whose replies are pending.
     published: Published,
-    /// Which replies it wants.
+    /// The replies that it wants.
     quiet: Quiet,
-    /// It watches what others ask for.
+    /// Receives the commands of other clients.
     monitors: bool,
-    /// How fresh the answers to its reads are.
+    /// Required freshness of the answers to its reads.
     fresh: Freshness,
     attached: Attached,
     login: Login,
@@ -92,13 +93,13 @@ pub(super) struct Connection {
     parked: Option<Parked>,
     /// The name of its last command.
     command: &'static str,
-    /// Memory that is counted, besides that of the order.
+    /// Memory that is counted, without that of the order.
     counted: usize,
     /// Nothing more is taken; it closes when all is answered.
     ending: bool,
     /// Nothing more is sent either.
     cut: bool,
-    /// It was not ready when it was last asked: input may be waiting.
+    /// Not ready when it was last asked: input may be waiting.
     blocked: bool,
     marked: bool,
 }
@@ -132,12 +133,13 @@ impl Connection {
         }
     }
 
-    /// Whether there is room for another request.
+    /// Returns whether there is room for another request.
     pub(super) fn ready(&self) -> bool {
         !self.ending
             && self.checking.is_none()
             && !self.patient
-            // Somebody who has nothing more to say is read on, so that it is seen when it closes.
+            // A client that sends no more requests is still read, so that its disconnect is
+            // noticed.
             && self.parked.is_none_or(|parked| !parked.crowded)
             && self.order.len() < PLACES_MAX
             && self.order.open_bytes < OPEN_BYTES_MAX
@@ -145,12 +147,12 @@ impl Connection {
             && self.order.buffered() < OUTPUT_BYTES_SOFT
     }
 
-    /// Whether it takes another request now.
+    /// Returns whether it takes another request now.
     pub(super) fn takes(&self) -> bool {
         self.ready() && self.parked.is_none()
     }
 
-    /// Input is left over, or not.
+    /// Notes whether input is left over.
     pub(super) const fn crowds(&mut self, left: bool) {
         if let Some(parked) = &mut self.parked {
             parked.crowded |= left;
@@ -202,17 +204,18 @@ impl Connection {
         waits
     }
 
-    /// It need not wait any more.
+    /// Ends its wait.
     pub(super) const fn go_on(&mut self) {
         self.patient = false;
     }
 
-    /// Of the password that is being checked.
+    /// Returns the ticket of the password that is being checked.
     pub(super) fn ticket(&self) -> Option<u64> {
         self.checking.as_ref().map(Checking::ticket)
     }
 
-    /// [access-2] Whether the client may ask for this; if not, it has heard so.
+    /// [access-2] Returns whether the client may make this request; if not, the error has been
+    /// sent.
     fn permitted(
         &mut self,
         spec: &Spec,
@@ -226,7 +229,7 @@ impl Connection {
         let may = match (needs, standing) {
             (None, _) => true,
             (Some(needs), Standing::May(role)) => role >= needs,
-            // What says nothing about data, and of the cluster no more than everybody may look at.
+            // Commands that reveal nothing about data, and of the cluster no more than all may see.
             // MULTI is among them: if it were refused and the answer known by the next command,
             // that would run outside of it.
             (Some(_), Standing::Unknown) => {
@@ -262,8 +265,8 @@ impl Connection {
         may
     }
 
-    /// [access-2] The users have changed: who has subscribed, and may read no more, hears so, and
-    /// that is the end. The same for who watches, and is no admin any more.
+    /// [access-2] Ends connections after a change of users: a subscriber that may read no more gets
+    /// an error, and is closed. The same for a monitor that is not an admin any more.
     pub(super) fn tell_no_more(&mut self, shared: &mut Shared, requests: &dyn Requests) {
         self.wait_no_more(shared, requests);
         if self.ending || (self.subscriptions.is_empty() && !self.monitors) {
@@ -286,7 +289,8 @@ impl Connection {
         self.end();
     }
 
-    /// The same for who waits for an element, which is a write: its time is over.
+    /// Ends the wait for an element, which is a write, if the client may not write any more: as if
+    /// its time were over.
     fn wait_no_more(&mut self, shared: &mut Shared, requests: &dyn Requests) {
         if self.parked.is_none() {
             return;
@@ -357,15 +361,15 @@ impl Connection {
         }
     }
 
-    /// So much of the output was sent.
+    /// Removes sent bytes from the output.
     pub(super) fn sent(&mut self, count: usize, shared: &mut Shared) {
         self.order.output.drain(..count);
         self.order.sent();
         self.recount(shared);
     }
 
-    /// Tells the reactor that there is something to send, that it is time to close, or that there
-    /// is room again for input that was left over.
+    /// Notifies the reactor that there is something to send, that it is time to close, or that
+    /// there is room again for input that was left over.
     pub(super) fn mark(&mut self, shared: &mut Shared) {
         let (was_blocked, ready) = (self.blocked, self.ready());
         self.blocked = !ready;
@@ -407,18 +411,18 @@ impl Connection {
         order.advance(true, &mut own, shared, requests);
     }
 
-    /// A read in order runs, in the state between the writes around it.
+    /// Runs a read in order, in the state between the writes around it.
     pub(super) fn read_now(&mut self, number: u64, shared: &mut Shared, state: &dyn Moment) {
         let (order, mut own) = self.split();
         order.read_now(number, &mut own, shared, state);
     }
 
-    /// It has run, and so have the writes before it.
+    /// Marks a read in order as run, after the writes before it.
     pub(super) const fn read_in_order(&mut self) {
         self.order.read_in_order();
     }
 
-    /// A write was executed.
+    /// Handles an executed write.
     pub(super) fn written(&mut self, number: u64, reply: &[u8], shared: &mut Shared) {
         if let Some(parked) = self.parked
             && parked.place == number
@@ -436,40 +440,40 @@ impl Connection {
         self.order.written(number, reply, &mut shared.tally);
     }
 
-    /// It does not wait any more, or has not begun to.
+    /// Ends its wait, which may not have begun.
     fn unpark(&mut self, shared: &mut Shared) {
         if let Some(parked) = self.parked.take() {
             shared.waiting.answered(parked.number);
         }
     }
 
-    /// The answer to a request that has waited.
+    /// Sends the answer to a request that has waited.
     pub(super) fn end_wait(&mut self, place: u64, reply: &[u8], shared: &mut Shared) {
         self.parked = None;
         self.order.unpark(place, reply, &mut shared.tally);
     }
 
-    /// The answer to a CLIENT UNBLOCK.
+    /// Sends the answer to a CLIENT UNBLOCK.
     pub(super) fn unblocked(&mut self, place: u64, ended: bool, shared: &mut Shared) {
         shared.fresh_reply().integer(i64::from(ended));
         self.order.unpark(place, &shared.reply, &mut shared.tally);
     }
 
-    /// Nobody is there to be given anything.
+    /// Ends its wait soon: no client is there to be given anything.
     pub(super) fn wait_no_longer(&self, shared: &mut Shared) {
         if let Some(parked) = self.parked {
             shared.waiting.hurry(parked.number);
         }
     }
 
-    /// A session was registered: it is this connection's.
+    /// Takes over a newly registered session.
     pub(super) fn registered(&mut self, number: u64, session: SessionId, shared: &mut Shared) {
         self.attached.to(session);
         shared.fresh_reply().bulk(format!("{}.{}", session.slot, session.index).as_bytes());
         self.order.written(number, &shared.reply, &mut shared.tally);
     }
 
-    /// A write, or a read in order, was not executed, or not known to be.
+    /// Handles a write, or a read in order, that was not executed, or not known to be.
     pub(super) fn place_failed(
         &mut self,
         number: u64,
@@ -484,19 +488,19 @@ impl Connection {
         order.place_failed(number, failure, &mut own, shared, requests);
     }
 
-    /// A run of reads may be answered.
+    /// Answers a run of reads.
     pub(super) fn readable(&mut self, tag: Tag, shared: &mut Shared, requests: &mut dyn Requests) {
         let (order, mut own) = self.split();
         order.readable(tag, &mut own, shared, requests);
     }
 
-    /// A run of reads cannot be answered.
+    /// Handles the failure of a run of reads.
     pub(super) fn run_failed(&mut self, tag: Tag, failure: Failure, shared: &mut Shared) {
         let (order, mut own) = self.split();
         order.run_failed(tag, failure, &mut own, shared);
     }
 
-    /// A message on a channel that this connection listens to.
+    /// Sends a message on a channel that this connection subscribed to.
     pub(super) fn hear(
         &mut self,
         how: Heard<'_>,
@@ -516,7 +520,7 @@ impl Connection {
         self.order.push_message(&neutral, self.version);
     }
 
-    /// It watches what others ask for, from its reply on.
+    /// Starts MONITOR, from its reply on.
     pub(super) fn monitor(&mut self, shared: &mut Shared) {
         self.monitors = true;
         shared.monitors.enter(self.id);
@@ -529,7 +533,7 @@ impl Connection {
         }
     }
 
-    /// What others asked for.
+    /// Passes on lines about the commands of other clients.
     pub(super) fn watch_lines(&mut self, lines: &[u8], shared: &mut Shared) {
         // Before its own reply it has not begun; afterwards all that it asks for is answered at
         // once.
@@ -546,19 +550,20 @@ impl Connection {
         self.order.output.extend_from_slice(lines);
     }
 
-    /// Whether it listens and does nothing else: before RESP3, messages and replies look alike.
+    /// Returns whether it is limited to subscriptions: before RESP3, messages and replies look
+    /// alike.
     fn only_listens(&self) -> bool {
         !self.subscriptions.is_empty()
             && self.version == Version::Resp2
             && SPACES.iter().any(|of| !self.will_listen(*of).is_empty())
     }
 
-    /// What it listens to when all that it asked for is answered.
+    /// Returns its subscriptions once all its requests are answered.
     fn will_listen(&self, of: Listening) -> Names {
         self.order.will_listen(of, self.subscriptions.names(of))
     }
 
-    /// Why it may not ask for this while it listens or watches.
+    /// Returns the error for a request that is not permitted to a subscriber or a monitor.
     fn not_now(&self, name: &str) -> Option<String> {
         let always = ["ping", "quit", "reset"].contains(&name);
         if self.monitors && !always && name != "monitor" {
@@ -575,7 +580,8 @@ impl Connection {
         })
     }
 
-    /// It is gone: nobody counts on it any more. Gives a tag that its order does not know.
+    /// Removes a disconnected client from all shared state. Returns a tag that its order does not
+    /// know.
     pub(super) fn leave(&mut self, shared: &mut Shared) -> Option<Tag> {
         shared.roster.leave(self.seat);
         shared.tally.slow.leave(self.seat);
@@ -585,7 +591,7 @@ impl Connection {
         shared.waiting.leaves(parked.number)
     }
 
-    /// One request.
+    /// Handles a request.
     pub(super) fn request(
         &mut self,
         arguments: &Arguments<'_>,
@@ -669,7 +675,7 @@ impl Connection {
         }
     }
 
-    /// A command or query is in the scratch buffer, or it is none.
+    /// Handles the result of encoding a command or query into the scratch buffer.
     fn encoded(
         &mut self,
         encoded: Result<(), Refusal>,
@@ -684,7 +690,7 @@ impl Connection {
         }
     }
 
-    /// A command or query, in the scratch buffer.
+    /// Handles a command or query, in the scratch buffer.
     fn data(&mut self, shared: &mut Shared, requests: &mut dyn Requests) {
         if self.multi.is_some() {
             self.queue(shared, requests);
@@ -725,8 +731,8 @@ impl Connection {
         }
     }
 
-    /// A command that may wait, in the scratch buffer: it gets in line, and nothing is taken behind
-    /// it.
+    /// Handles a command that may wait, in the scratch buffer: it joins the line, and no further
+    /// request is taken.
     fn wait(&mut self, wait_ms: u64, shared: &mut Shared, requests: &mut dyn Requests) {
         if shared.is_full(2 * shared.command.len()) {
             return self.refuse(FULL, shared);
@@ -771,7 +777,7 @@ impl Connection {
         self.answer(shared);
     }
 
-    /// An error that takes the place of the reply: within a transaction, when that is executed.
+    /// Sends an error in place of the reply: within a transaction, when that is executed.
     fn refuse_in_place(&mut self, text: &str, shared: &mut Shared, requests: &mut dyn Requests) {
         shared.fresh_reply().error(text);
         if self.multi.is_some() {
@@ -788,7 +794,7 @@ impl Connection {
         self.queue(shared, requests);
     }
 
-    /// An error at once; a transaction does not survive it.
+    /// Sends an error at once; a transaction does not survive it.
     pub(super) fn refuse(&mut self, text: &str, shared: &mut Shared) {
         if let Some(multi) = &mut self.multi {
             multi.refuse();
@@ -797,15 +803,16 @@ impl Connection {
         self.answer(shared);
     }
 
-    /// A request that is too large to be looked at.
+    /// Refuses a request that is too large to be parsed.
     pub(super) fn refuse_unread(&mut self, text: &str, shared: &mut Shared) {
         self.order.stamp = Stamp::NOBODY;
         self.order.silent = self.quiet.next();
         self.refuse(text, shared);
     }
 
-    /// Another protocol, before anything of it is taken for a request. A web page can make a
-    /// browser send requests of HTTP to this port, with commands in their bodies.
+    /// Ends a connection of another protocol, before any part of its input is taken for a request.
+    /// A web page can make a browser send requests of HTTP to this port, with commands in their
+    /// bodies.
     pub(super) fn end_foreign(
         &mut self,
         what: &str,
@@ -826,7 +833,7 @@ impl Connection {
         self.end_with(&format!("ERR Protocol error: {what} is not spoken here"), shared);
     }
 
-    /// An error, in its place among the replies; then the connection closes.
+    /// Sends an error, in its place among the replies; then the connection closes.
     pub(super) fn end_with(&mut self, text: &str, shared: &mut Shared) {
         self.order.stamp = Stamp::NOBODY;
         self.order.silent = false;
@@ -840,7 +847,7 @@ impl Connection {
         self.ending = true;
     }
 
-    /// The reply in the scratch buffer is the next request's.
+    /// Answers the next request with the reply in the scratch buffer.
     fn answer(&mut self, shared: &mut Shared) {
         shared.tally.answers(self.order.stamp, &shared.reply);
         self.order.push_answer(&shared.reply, self.version);
@@ -852,12 +859,12 @@ impl Connection {
         self.answer(shared);
     }
 
-    /// MULTI's end: EXEC, perhaps within a session.
+    /// Takes the transaction for EXEC, perhaps within a session.
     fn take_multi(&mut self) -> Option<Multi> {
         self.multi.take()
     }
 
-    /// Whether this may not be asked between MULTI and EXEC.
+    /// Returns whether this is forbidden between MULTI and EXEC.
     const fn outside_multi(local: Local) -> bool {
         matches!(
             local,
@@ -877,17 +884,17 @@ impl Connection {
     }
 }
 
-/// What browsers speak.
+/// The protocol of browsers.
 pub(super) const HTTP: &str = "HTTP";
 
-/// Whether these are the words of the line that starts a request of HTTP, whose method may be the
-/// name of a command.
+/// Returns whether these are the words of the line that starts a request of HTTP, whose method may
+/// be the name of a command.
 pub(super) fn starts_http(words: &Arguments<'_>) -> bool {
     words.len() == 3 && words.at(2).starts_with(b"HTTP/")
 }
 
-/// Whether this is the first word of a line of HTTP: of one that brings a body, or of the header
-/// that every request has before its body.
+/// Returns whether this is the first word of a line of HTTP: of one that brings a body, or of the
+/// header that every request has before its body.
 const fn is_of_http(word: &[u8]) -> bool {
     word.eq_ignore_ascii_case(b"post") || word.eq_ignore_ascii_case(b"host:")
 }

@@ -79,7 +79,8 @@ fn server(text: &mut String, status: &Status, shared: &Shared, now_ms: u64) -> s
     write!(text, "uptime_in_days:{}\r\n", uptime / (24 * 60 * 60))
 }
 
-/// The process' memory, as the system tells it; `client_held_bytes` is what clients have of it.
+/// Writes the process' memory, as reported by the system; `client_held_bytes` is the part of
+/// clients.
 fn memory(text: &mut String, shared: &Shared) -> std::fmt::Result {
     let memory = (shared.settings.memory)();
     write!(text, "# Memory\r\n")?;
@@ -108,13 +109,13 @@ fn human(bytes: u64) -> String {
     format!("{}.{:02}{unit}", hundredths / 100, hundredths % 100)
 }
 
-/// This node's own state, which may be older than the leader's.
+/// Writes the counts of this node's own state, which may be older than the leader's.
 fn keyspace(text: &mut String, requests: &mut dyn Requests) -> std::fmt::Result {
     let (mut query, mut reply) = (Vec::new(), Vec::new());
     encode_keyspace(&mut Encoder(&mut query));
     write!(text, "# Keyspace\r\n")?;
     if requests.query(&query, &mut reply).is_err() {
-        // Nobody knows at the moment; INFO has more to say.
+        // Not known at the moment; INFO has more to say.
         return Ok(());
     }
     let counts = String::from_utf8_lossy(&reply);

@@ -24,7 +24,7 @@ struct Sample {
     ms: u64,
 }
 
-/// What may be slow.
+/// An activity that may be slow.
 #[derive(Debug)]
 struct Event {
     name: &'static str,
@@ -57,7 +57,7 @@ impl Event {
         }
     }
 
-    /// Whether there was anything to forget.
+    /// Resets the event; returns whether it had any data.
     fn reset(&mut self) -> bool {
         self.most_ms = 0;
         let had = !self.samples.is_empty();
@@ -81,7 +81,7 @@ impl Default for Latency {
 }
 
 impl Latency {
-    /// A command was slow.
+    /// Records a slow command.
     pub(super) fn add(&mut self, split: Split, now_ms: u64) {
         let Split { took_ms, waited_ms } = split;
         let parts = [took_ms, waited_ms, took_ms - waited_ms];

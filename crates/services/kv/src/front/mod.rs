@@ -64,7 +64,7 @@ impl RespFront {
         Self { connections: FxHashMap::default(), shared: Shared::new(settings) }
     }
 
-    /// It checks passwords with this.
+    /// Sets the checker of passwords.
     #[must_use]
     pub fn with_checker(mut self, checker: Box<dyn Checker + Send>) -> Self {
         self.shared.desk = Desk::new(checker);
@@ -88,8 +88,8 @@ impl RespFront {
         }
     }
 
-    /// Closes the clients that hold most until there is memory for so much more: those that do not
-    /// read pay, and not the one whose message comes next.
+    /// Closes the clients that hold most until there is memory for this much more: those that do
+    /// not read pay, and not the one whose message comes next.
     fn make_room(&mut self, bytes: usize) {
         while self.shared.is_full(bytes) {
             let held = self.connections.iter().map(|(id, client)| (*id, client.held_bytes()));
@@ -185,7 +185,7 @@ impl Front for RespFront {
             | Completion::Read(tag)
             | Completion::Failed(tag, _) => tag,
         };
-        // Of a connection that is gone, or a second time: nobody waits for it.
+        // The connection is gone, or this is a second completion: no request waits for it.
         let Some(owner) = self.shared.tags.take(tag) else {
             return;
         };

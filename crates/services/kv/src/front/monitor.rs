@@ -1,6 +1,7 @@
-//! MONITOR: every command that this node's clients ask for, as a line for each admin who watches.
+//! MONITOR: every command of this node's clients, as a line for each admin who watches.
 //!
-//! A command becomes a line once, however many watch, and not at all if nobody does.
+//! A command becomes a line once, regardless of the number of monitors, and not at all if there are
+//! none.
 
 use std::{collections::BTreeSet, fmt::Write as _};
 
@@ -19,22 +20,22 @@ use crate::{
 /// Most bytes that wait for a monitor to read them, and most bytes of lines of one turn. A monitor
 /// that has more is disconnected: it would miss something without knowing.
 pub(super) const UNSENT_BYTES_MAX: usize = 1024 * 1024;
-/// What such a monitor is told.
+/// The error for such a monitor.
 pub(super) const CUT: &str =
     "ERR MONITOR ended: this client reads too slowly, or the node has no memory for more lines";
 
-/// Who watches, and what there is to see.
+/// Monitors, and the lines for them.
 #[derive(Debug, Default)]
 pub(super) struct Monitors {
     watchers: BTreeSet<ConnectionId>,
-    /// Lines that nobody has been given yet.
+    /// Lines not yet passed to the monitors.
     lines: Vec<u8>,
     /// Monitors that were disconnected because they did not keep up, since the start.
     pub(super) cut: u64,
 }
 
 impl Monitors {
-    /// Whether anybody watches.
+    /// Returns whether there are monitors.
     #[inline]
     pub(super) fn any(&self) -> bool {
         !self.watchers.is_empty()
@@ -55,12 +56,12 @@ impl Monitors {
         }
     }
 
-    /// Who watches.
+    /// Returns all monitors.
     pub(super) fn all(&self) -> Vec<ConnectionId> {
         self.watchers.iter().copied().collect()
     }
 
-    /// Whether there is something to give them.
+    /// Returns whether there are lines to pass on.
     pub(super) const fn has_lines(&self) -> bool {
         !self.lines.is_empty()
     }
@@ -69,7 +70,7 @@ impl Monitors {
         std::mem::take(&mut self.lines)
     }
 
-    /// The memory of lines that everybody was given.
+    /// Reuses the memory of lines that all monitors have received.
     pub(super) fn reuse(&mut self, mut lines: Vec<u8>) {
         if self.any() {
             fresh(&mut lines);
@@ -79,7 +80,7 @@ impl Monitors {
 
     /// A command of the client at this address, in Redis' form.
     fn add(&mut self, peer: &str, now_ms: u64, arguments: &Arguments<'_>) {
-        // Whoever is given this much is disconnected.
+        // A monitor that is given this much is disconnected.
         if self.lines.len() >= UNSENT_BYTES_MAX {
             return;
         }
@@ -124,7 +125,7 @@ pub(super) fn show(seat: Seat, spec: &Spec, arguments: &Arguments<'_>, shared: &
     monitors.add(peer, tally.now_ms, arguments);
 }
 
-/// What has passwords in it, or is about the node and not its data.
+/// Returns whether a command has passwords in it, or is about the node and not its data.
 const fn is_hidden(spec: &Spec) -> bool {
     matches!(
         spec.handler,

@@ -65,7 +65,7 @@ fn ask(
 /// Asks the service: query, and where its answer goes.
 type Ask<'a> = dyn FnMut(&[u8], &mut Vec<u8>) -> Result<(), Failure> + 'a;
 
-/// How far a request is.
+/// Progress of a request.
 #[derive(Debug)]
 enum State {
     /// Rendered; waits for earlier replies.
@@ -82,7 +82,7 @@ enum State {
     InOrder(Tag, Read),
 }
 
-/// One request.
+/// A request and its state.
 #[derive(Debug)]
 struct Place {
     state: State,
@@ -107,11 +107,11 @@ struct Run {
 #[derive(Debug, Default)]
 pub(super) struct Order {
     pub(super) output: Vec<u8>,
-    /// Of the request that is being taken.
+    /// Stamp of the request that is being taken.
     pub(super) stamp: Stamp,
-    /// Whether nothing is said of it.
+    /// Its reply is suppressed.
     pub(super) silent: bool,
-    /// Whether its reply, if it is a write, waits until it is on stable storage at a quorum.
+    /// Its reply, if it is a write, waits until it is on stable storage at a quorum.
     pub(super) lasting: bool,
     seat: Seat,
     places: VecDeque<Place>,
@@ -172,7 +172,7 @@ impl Order {
         shared.recount(&mut self.counted, held);
     }
 
-    /// Output was sent: what a burst took is given back when it is over.
+    /// Gives back the memory of a burst after its output was sent.
     pub(super) fn sent(&mut self) {
         let length = self.output.len();
         if length <= self.output.capacity() / 4 {
@@ -200,13 +200,13 @@ impl Order {
         self.places.get_mut(usize::try_from(number.checked_sub(self.first)?).ok()?)
     }
 
-    /// Whether this request has a place and is not answered.
+    /// Returns whether this request has a place and is not answered.
     pub(super) fn is_open(&mut self, number: u64) -> bool {
         let place = self.place(number);
         place.is_some_and(|place| !matches!(place.state, State::Done(_)))
     }
 
-    /// A reply that needs nobody else.
+    /// Pushes a reply that needs no other node.
     pub(super) fn push_answer(&mut self, neutral: &[u8], version: Version) {
         if self.silent {
             return;
@@ -225,7 +225,7 @@ impl Order {
         self.push(State::Done(rendered), version, 0, false);
     }
 
-    /// A read on the connection's own account: nothing is said or counted of it.
+    /// Adds a read on the connection's own account: it has no reply and is not counted.
     pub(super) fn push_own_read(&mut self, read: Read, version: Version) {
         let asked = (std::mem::take(&mut self.stamp), std::mem::replace(&mut self.silent, true));
         self.push_read(read, version);
@@ -243,7 +243,7 @@ impl Order {
         self.output = Vec::new();
     }
 
-    /// A request whose reply hangs on another client.
+    /// Adds a request whose reply depends on another client.
     pub(super) fn push_parked(&mut self, version: Version) {
         if self.cursor == self.end() {
             self.cursor += 1;
@@ -251,8 +251,8 @@ impl Order {
         self.push(State::Parked, version, 0, false);
     }
 
-    /// What the connection listens to when all that it asked for is answered, if it listens to
-    /// these now.
+    /// Returns the subscriptions of the connection once all its requests are answered, given the
+    /// present ones.
     pub(super) fn will_listen(&self, of: Listening, mut names: Names) -> Names {
         for place in &self.places {
             if let State::Reading(read) | State::InOrder(_, read) = &place.state
@@ -297,17 +297,17 @@ impl Order {
         });
     }
 
-    /// Whether a request came that has not been sent.
+    /// Returns whether a request arrived that has not been sent.
     pub(super) fn has_unsent(&self) -> bool {
         self.cursor < self.end()
     }
 
-    /// Whether a write that came now could be sent at once.
+    /// Returns whether a write that arrived now could be sent at once.
     pub(super) fn may_write(&self) -> bool {
         !self.has_unsent() && self.open_reads == 0
     }
 
-    /// The short way of most writes: nothing is kept of the command.
+    /// Sends a write on the short path of most writes: no copy of the command is kept.
     pub(super) fn write_now(
         &mut self,
         connection: ConnectionId,
@@ -410,7 +410,7 @@ impl Order {
         self.finish(number, &shared.reply, &mut shared.tally);
     }
 
-    /// A read in order runs, in the state between the writes around it.
+    /// Runs a read in order, in the state between the writes around it.
     pub(super) fn read_now(
         &mut self,
         number: u64,
@@ -421,18 +421,18 @@ impl Order {
         self.answer(number, own, shared, &mut |query, reply| state.query(query, reply));
     }
 
-    /// It has run, and so have the writes before it.
+    /// Marks a read in order as run, after the writes before it.
     pub(super) const fn read_in_order(&mut self) {
         self.open_in_order -= 1;
     }
 
-    /// A write was executed.
+    /// Handles an executed write.
     pub(super) fn written(&mut self, number: u64, reply: &[u8], tally: &mut Tally) {
         self.open_writes -= 1;
         self.finish(number, reply, tally);
     }
 
-    /// A write was executed, and says that its client waits in line.
+    /// Handles an executed write whose client now waits in line.
     pub(super) fn park(&mut self, number: u64) {
         self.open_writes -= 1;
         if let Some(place) = self.place(number) {
@@ -440,7 +440,7 @@ impl Order {
         }
     }
 
-    /// It waits no more.
+    /// Ends the wait of a place.
     pub(super) fn unpark(&mut self, number: u64, reply: &[u8], tally: &mut Tally) {
         if let Some(place) = self.place(number) {
             place.stamp.begins_again(tally.now_ms);
@@ -448,7 +448,7 @@ impl Order {
         self.finish(number, reply, tally);
     }
 
-    /// A write, or a read in order, was not executed, or not known to be.
+    /// Handles a write, or a read in order, that was not executed, or not known to be.
     pub(super) fn place_failed(
         &mut self,
         number: u64,
@@ -472,7 +472,7 @@ impl Order {
         self.fail(number, failure, shared);
     }
 
-    /// A run of reads may be answered.
+    /// Answers a run of reads.
     pub(super) fn readable(
         &mut self,
         tag: Tag,
@@ -493,7 +493,8 @@ impl Order {
         }
     }
 
-    /// What let these reads run was over when the first of them had read ([read-4]).
+    /// Issues reads again: the permission under which they ran was over when the first of them had
+    /// read ([read-4]).
     fn ask_again(
         &mut self,
         from: u64,
@@ -544,7 +545,7 @@ impl Order {
         }
     }
 
-    /// What the place at the cursor needs, if it may have it now.
+    /// Returns the next step of the place at the cursor, if it may have it now.
     fn next_step(&mut self, write_next: bool, now_ms: u64) -> Option<Step> {
         let in_runs = self.open_reads > 0;
         let in_log = self.open_writes + self.open_in_order > 0;
@@ -623,7 +624,8 @@ impl Order {
         }
     }
 
-    /// What all reads of a run may be stale by; `None` if one of them may not.
+    /// Returns the strictest bound on staleness of all reads of a run; `None` if one of them may
+    /// not be stale.
     fn strictest(&mut self, run: Range<u64>) -> Option<u64> {
         let mut most_ms = None;
         for number in run {
@@ -748,7 +750,7 @@ impl Order {
         true
     }
 
-    /// A read that was not answered waits with its query.
+    /// Puts back a read that was not answered, with its query.
     fn put_back(&mut self, number: u64, query: Vec<u8>) {
         self.kept_bytes += query.len();
         if let Some(Place { state: State::Reading(read) | State::InOrder(_, read), .. }) =
@@ -765,7 +767,7 @@ impl Order {
         Some(run)
     }
 
-    /// A run of reads cannot be answered.
+    /// Handles the failure of a run of reads.
     pub(super) fn run_failed(
         &mut self,
         tag: Tag,
@@ -812,7 +814,7 @@ fn watch(watching: &mut Watching, epoch: u64, query: &[u8], refused: bool, reply
     }
 }
 
-/// What a place needs.
+/// Next step of a place.
 enum Step {
     Nothing,
     Write(Write),
@@ -821,7 +823,7 @@ enum Step {
     InOrder,
 }
 
-/// What of a connection its order does not hold.
+/// Parts of a connection outside its order.
 pub(super) struct Own<'a> {
     pub(super) id: ConnectionId,
     pub(super) watching: &'a mut Watching,

@@ -1,12 +1,12 @@
-//! What a client is told that does not get what it asked for.
+//! Error replies for requests that are not executed.
 
 use quorate_replica::front::Failure;
 
-/// What a client is told when the memory for all of them is used up.
+/// The error when the memory for all clients is used up.
 pub(super) const FULL: &str = "BUSY not executed: replies and requests of all clients fill the memory that this \
     node has for them (--client-memory)";
 
-/// What a client is told when there is no reply. The words in capitals are the contract.
+/// Returns the error text for a request without a reply. The words in capitals are the contract.
 pub(super) fn failure_text(failure: Failure) -> &'static str {
     match failure {
         Failure::Busy => "BUSY not executed: too much is under way; try again later",
@@ -56,7 +56,7 @@ pub(super) fn failure_text(failure: Failure) -> &'static str {
     }
 }
 
-/// What a client is told that sends too large a command.
+/// Returns the error text for a command that is too large.
 pub(super) fn too_big(bytes_max: usize) -> String {
     format!("TOOBIG not executed: a command may have {bytes_max} bytes (--command-max)")
 }

@@ -1,16 +1,16 @@
-//! How many writes a connection may have open whose replies can be as large as a value.
+//! Limit of a connection's open writes whose replies can be as large as a value.
 //!
-//! Nobody knows how large such a reply becomes before the write has been executed, and then it lies
-//! in memory until the client reads it. Most are small (`RPOP` of a queue, `EXEC` of two counters),
-//! so a connection that has shown this may have more of them open; one large reply takes it back to
-//! the least.
+//! The size of such a reply is unknown before the write has been executed, and then it lies in
+//! memory until the client reads it. Most are small (`RPOP` of a queue, `EXEC` of two counters), so
+//! a connection that has shown this may have more of them open; one large reply resets it to the
+//! least.
 
 /// Allowed from the start: eight replies of `--command-max` are what a client may leave unread.
 const LEAST: usize = 8;
 /// Never more, however small the replies were: as many values of `--command-max` still fit what the
 /// replies of one batch may take, a quarter of `--client-memory`.
 const MOST: usize = 32;
-/// From so many bytes on a reply says that the next ones may be large, too.
+/// Bytes from which on a reply shows that the next ones may be large, too.
 const LARGE: usize = 16 * 1024;
 
 /// The writes of one connection.
@@ -27,7 +27,7 @@ impl Default for Returning {
 }
 
 impl Returning {
-    /// Whether another may be sent.
+    /// Returns whether another may be sent.
     pub(super) const fn ready(&self) -> bool {
         self.open < self.allowed
     }
@@ -36,7 +36,7 @@ impl Returning {
         self.open += 1;
     }
 
-    /// One has its reply, of `bytes`.
+    /// Counts the reply of a write, of `bytes`.
     pub(super) fn closes(&mut self, bytes: usize) {
         self.open -= 1;
         self.allowed = if bytes < LARGE { (self.allowed + 1).min(MOST) } else { LEAST };

@@ -1,31 +1,31 @@
-//! Who is connected.
+//! The connected clients.
 
 use quorate_replica::front::{ConnectionId, Endpoints};
 
-/// Where a connection stands in the roster.
+/// Index of a connection in the roster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Seat(usize);
 
-/// What is told of a connection. Its numbers are those of its last event.
+/// Reported state of a connection. Its numbers are those of its last event.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Guest {
     pub(super) id: ConnectionId,
     pub(super) endpoints: Endpoints,
     pub(super) name: String,
-    /// Who it proved to be.
+    /// Authenticated user.
     pub(super) user: String,
-    /// What the client's library says of itself.
+    /// Name of the client's library, as sent by it.
     pub(super) library: String,
     pub(super) library_version: String,
-    /// When it came: Unix time in milliseconds.
+    /// Time of the connect: Unix time in milliseconds.
     pub(super) opened_ms: u64,
-    /// When it was last heard: Unix time in milliseconds.
+    /// Time of its last input: Unix time in milliseconds.
     pub(super) seen_ms: u64,
     /// Its last command.
     pub(super) command: &'static str,
     /// Channels, patterns and channels of shards that it listens to.
     pub(super) listens: [usize; 3],
-    /// It waits for an element.
+    /// Waits for an element.
     pub(super) blocked: bool,
     pub(super) monitors: bool,
     /// Commands queued since MULTI.
@@ -41,7 +41,7 @@ pub(super) struct Guest {
 }
 
 impl Guest {
-    /// Whether it listens to anything.
+    /// Returns whether it has subscriptions.
     pub(super) fn is_listening(&self) -> bool {
         self.listens != [0; 3]
     }
@@ -137,7 +137,7 @@ impl Roster {
         Ok(())
     }
 
-    /// How many there are.
+    /// Returns the number of connections.
     pub(super) fn len(&self) -> usize {
         self.seats.len() - self.free.len()
     }

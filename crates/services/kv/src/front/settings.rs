@@ -1,6 +1,6 @@
-//! What the front says about its process, and may use of it.
+//! Process data that the front reports, and may use.
 
-/// What the front says about its process, and may use of it.
+/// Process data that the front reports, and may use.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Version of the binary.
@@ -11,22 +11,22 @@ pub struct Settings {
     /// for a transaction. The connection that holds most is closed well before, at the end of a
     /// turn.
     pub client_bytes_max: usize,
-    /// Where TCP clients connect; 0 if that is not known.
+    /// Port for TCP clients; 0 if that is not known.
     pub tcp_port: u16,
-    /// When the process started, Unix time in milliseconds; 0 if that is not known.
+    /// Start time of the process, Unix time in milliseconds; 0 if that is not known.
     pub started_ms: u64,
-    /// What the process has of the machine's memory, when it is asked for.
+    /// Returns the memory of the process and the machine.
     pub memory: fn() -> Memory,
 }
 
-/// Memory as the system tells it, in bytes; 0 where it does not.
+/// Memory as reported by the system, in bytes; 0 where it is not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
-    /// What the process has now.
+    /// Present memory of the process.
     pub resident_bytes: u64,
-    /// What the process had at most.
+    /// Peak memory of the process.
     pub peak_bytes: u64,
-    /// What the machine has.
+    /// Memory of the machine.
     pub system_bytes: u64,
 }
 

@@ -1,5 +1,5 @@
-//! What all connections have in common: the table of commands, scratch buffers, and the memory that
-//! is counted for all of them.
+//! State shared by all connections: the table of commands, scratch buffers, and the memory that is
+//! counted for all of them.
 
 use std::collections::VecDeque;
 
@@ -26,27 +26,27 @@ use crate::{
     scripts::{self, Scripts},
 };
 
-/// Where the end of a request belongs.
+/// Destination of a completion.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Owner {
     pub(super) connection: ConnectionId,
     pub(super) target: Target,
 }
 
-/// What of a connection a tag stands for.
+/// Part of a connection that a tag stands for.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Target {
     /// The request with this number.
     Place(u64),
     /// A run of reads.
     Run,
-    /// What a client in line wants to be decided.
+    /// A claim of a client in line.
     Claim(u64),
-    /// What is said of the line, and nobody waits for.
+    /// A command about the line that no client waits for.
     Line,
 }
 
-/// What all connections have in common.
+/// State shared by all connections.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) tags: Tags<Owner>,
@@ -60,7 +60,7 @@ pub(super) struct Shared {
     pub(super) dirty: VecDeque<ConnectionId>,
     pub(super) roster: Roster,
     pub(super) settings: Settings,
-    /// Which keyspace events this node's service makes.
+    /// Keyspace events that this node's service makes.
     pub(super) events: Setting,
     /// Requests taken since the start.
     pub(super) processed: u64,
@@ -81,12 +81,12 @@ pub(super) struct Shared {
     pub(super) wrong_passwords: u64,
     /// Requests that were refused for want of a role, since the start.
     pub(super) forbidden: u64,
-    /// Those whose next request waits until this node knows who may do what.
+    /// Connections whose next request waits until this node knows the permissions.
     patient: Vec<ConnectionId>,
     patience: Patience,
     /// The version of the table of users that subscriptions were last judged by.
     users_version: u64,
-    /// How many were given.
+    /// Number of seeds made.
     seeds: u64,
 }
 
@@ -127,7 +127,7 @@ impl Shared {
         self.tally.slow.sign(&mut self.roster);
     }
 
-    /// Whether the users have changed since this was last asked.
+    /// Returns whether the users have changed since the last call.
     pub(super) fn users_changed(&mut self, requests: &dyn Requests) -> bool {
         let version = requests.users_version();
         std::mem::replace(&mut self.users_version, version) != version
@@ -139,12 +139,12 @@ impl Shared {
         !self.patience.is_over(now_ms)
     }
 
-    /// It waits.
+    /// Adds a connection that waits.
     pub(super) fn waits(&mut self, connection: ConnectionId) {
         self.patient.push(connection);
     }
 
-    /// Those that need not wait any more.
+    /// Returns the connections that need not wait any more.
     pub(super) fn take_patient(&mut self, requests: &dyn Requests) -> Vec<ConnectionId> {
         let over = !self.patient.is_empty()
             && (requests.users().is_some() && requests.knows_clock()
@@ -193,8 +193,8 @@ impl Shared {
         scripts::encode(meaning?, &request, &mut Encoder(&mut self.command))
     }
 
-    /// What the next request leaves to chance hangs on this: different for each of them, and after
-    /// a restart.
+    /// Returns the seed for random choices of the next request: different for each of them, and
+    /// after a restart.
     pub(super) const fn seed(&mut self, wall_ms: u64) -> u64 {
         self.seeds = self.seeds.wrapping_add(1);
         wall_ms.rotate_left(32) ^ self.seeds
@@ -213,7 +213,7 @@ impl Shared {
         *counted = now;
     }
 
-    /// Whether `more` bytes are too many.
+    /// Returns whether `more` bytes exceed the limit.
     pub(super) const fn is_full(&self, more: usize) -> bool {
         self.held_bytes.saturating_add(more) > self.settings.client_bytes_max
     }

@@ -23,27 +23,27 @@ pub(super) const ENTRIES_MAX: usize = 128;
 const ARGUMENTS_MAX: usize = 32;
 /// Bytes of one argument, without what is said of those left out.
 const ARGUMENT_BYTES_MAX: usize = 128;
-/// How long arguments are kept after a slow command.
+/// Time for which arguments are kept after a slow command.
 const KEEPING_MS: u64 = 60_000;
 /// Entries of GET that says nothing of their number.
 const TOLD: usize = 10;
-/// Most bytes of what unanswered commands say, for all clients together. They are nobody's memory:
-/// a client that has one command open would otherwise hold more than those that are idle, and be
-/// the first to be closed.
+/// Most bytes of arguments of unanswered commands, for all clients together. They are not charged
+/// to a client: one that has one command open would otherwise hold more than those that are idle,
+/// and be the first to be closed.
 const NOTES_BYTES_MAX: usize = 1024 * 1024;
 /// In place of arguments.
 const NOT_KEPT: &[u8] = b"(arguments not kept: no command was slow in the minute before)";
 
-/// How long a command took.
+/// Time that a command took.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Split {
     /// From arrival to reply.
     pub(super) took_ms: u64,
-    /// Of that, before it was sent on: for earlier commands of its connection.
+    /// The part of it before it was sent on: waiting for earlier commands of its connection.
     pub(super) waited_ms: u64,
 }
 
-/// What a command said, shortened as Redis does.
+/// Arguments of a command, shortened as Redis does.
 #[derive(Debug)]
 pub(super) struct Note(pub(super) Vec<Vec<u8>>);
 
@@ -58,7 +58,7 @@ impl Note {
         Self(words)
     }
 
-    /// Of a command whose arguments were not kept.
+    /// Creates the note of a command whose arguments were not kept.
     fn nothing(name: &str) -> Self {
         Self(vec![name.as_bytes().to_vec(), NOT_KEPT.to_vec()])
     }
@@ -103,11 +103,11 @@ struct Fresh {
 /// The latest of them.
 #[derive(Debug, Default)]
 pub(super) struct SlowLog {
-    /// Those that came last in front.
+    /// The latest entries first.
     entries: VecDeque<Entry>,
     fresh: Vec<Fresh>,
     next_id: i64,
-    /// What those said that are not answered, by their places.
+    /// Notes of unanswered commands, by their places.
     notes: BTreeMap<(Seat, u64), Note>,
     notes_bytes: usize,
     /// Arguments are kept before this, Unix time in milliseconds.
@@ -115,7 +115,7 @@ pub(super) struct SlowLog {
 }
 
 impl SlowLog {
-    /// Whether what a command says is kept while it is not answered.
+    /// Returns whether the arguments of a command are kept while it is not answered.
     pub(super) const fn keeps(&self, now_ms: u64) -> bool {
         now_ms < self.keeps_until_ms
     }
@@ -137,21 +137,21 @@ impl SlowLog {
         !self.notes.is_empty()
     }
 
-    /// What the command at this place said.
+    /// Takes the note of the command at this place.
     pub(super) fn take_note(&mut self, seat: Seat, number: u64) -> Option<Note> {
         let note = self.notes.remove(&(seat, number))?;
         self.notes_bytes -= note.held_bytes();
         Some(note)
     }
 
-    /// A client is gone: its commands will not be answered.
+    /// Forgets the notes of a client that disconnected: its commands will not be answered.
     pub(super) fn leave(&mut self, seat: Seat) {
         while let Some((&(_, number), _)) = self.notes.range((seat, 0)..=(seat, u64::MAX)).next() {
             self.take_note(seat, number);
         }
     }
 
-    /// A slow command was answered.
+    /// Adds a slow command that was answered.
     pub(super) fn add(
         &mut self,
         seat: Seat,

@@ -82,8 +82,8 @@ const fn words_of(local: Local) -> Option<(&'static str, &'static [(&'static str
     })
 }
 
-/// Whether the second word is one that the command knows; in Redis' words, a transaction does not
-/// survive one that is not.
+/// Checks that the second word is a subcommand; otherwise returns Redis' words: a transaction does
+/// not survive an unknown one.
 pub(super) fn check(local: Local, arguments: &Arguments<'_>) -> Result<(), String> {
     let (Some((name, words)), Some(word)) = (words_of(local), arguments.iter().nth(1)) else {
         return Ok(());
@@ -105,7 +105,7 @@ pub(super) fn check(local: Local, arguments: &Arguments<'_>) -> Result<(), Strin
     }
 }
 
-/// What `CLIENT HELP` and its like say.
+/// Writes the reply of `CLIENT HELP` and its like.
 pub(super) fn help(local: Local, r: &mut Reply<'_>) {
     let Some((name, words)) = words_of(local) else {
         return;

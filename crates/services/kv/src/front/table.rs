@@ -36,7 +36,7 @@ pub(super) fn command(arguments: &Arguments<'_>, shared: &Shared, r: &mut Reply<
             specs().for_each(|spec| document(spec, r));
         }
         (b"docs", _) => {
-            // As in Redis, a name that is not known is left out. Each is told once, so that the
+            // As in Redis, a name that is not known is left out. Each is reported once, so that the
             // reply is bounded.
             let mut known: Vec<&Spec> = Vec::new();
             for spec in arguments.from(2).iter().filter_map(|name| shared.lookup(name)) {
@@ -99,7 +99,7 @@ fn list(filter: &Arguments<'_>, r: &mut Reply<'_>) {
     found.into_iter().for_each(|spec| r.bulk(spec.name.as_bytes()));
 }
 
-/// Whether Redis would count the command to that category: by its group, or by what it does.
+/// Returns whether Redis would count the command to that category: by its group, or by its effect.
 fn is_of(spec: &Spec, category: &[u8]) -> bool {
     let has = |flag: &str| spec.flags.contains(&flag);
     match category {
@@ -143,7 +143,7 @@ fn get_keys(command: &Arguments<'_>, shared: &Shared, r: &mut Reply<'_>) {
     places.into_iter().for_each(|at| r.bulk(command.at(at)));
 }
 
-/// Where the number of keys is in commands that say it.
+/// Returns the position of the number of keys in commands that state it.
 fn counted(name: &str) -> Option<usize> {
     match name {
         "lmpop" | "zmpop" | "zunion" | "zinter" | "zdiff" | "zintercard" | "sintercard" => Some(1),
@@ -153,7 +153,8 @@ fn counted(name: &str) -> Option<usize> {
     }
 }
 
-/// Of SORT: the last STORE counts, and a word behind BY, GET or LIMIT is none.
+/// Returns the position of the target key of SORT: the last STORE counts, and a word after BY, GET
+/// or LIMIT is none.
 fn target(sort: &Arguments<'_>) -> Option<usize> {
     let (mut at, mut target) = (2, None);
     while at + 1 < sort.len() {

@@ -1,8 +1,7 @@
-//! What clients asked of this node, counted for each command: how often, how long, how often in
-//! vain.
+//! Requests of this node's clients, counted for each command: calls, time, failures.
 //!
-//! The clock is the one of the node's turn, so that counting reads none. What is asked for and
-//! answered within one turn took no time.
+//! The clock is the one of the node's turn, so that counting reads none. A request that arrives and
+//! is answered within one turn took no time.
 
 use std::fmt::Write as _;
 
@@ -18,24 +17,24 @@ use crate::{command::Spec, commands::FAMILIES};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stamp {
     command: u16,
-    /// How long it waited for its turn before it was sent on, in milliseconds.
+    /// Time that it waited for its turn before it was sent on, in milliseconds.
     waited_ms: u16,
-    /// Unix time in milliseconds, of which the lower half is enough to tell how long a request
+    /// Lower half of the Unix time in milliseconds, which is enough to measure how long a request
     /// waits.
     at_ms: u32,
 }
 
 impl Stamp {
-    /// Of what is no command, or was refused before it was executed.
+    /// Stamp of an unknown command, or one that was refused before it was executed.
     pub(super) const NOBODY: Self = Self { command: u16::MAX, waited_ms: 0, at_ms: 0 };
 
-    /// The client has waited because it wanted to: the request counts from now on.
+    /// Restarts the time of a request whose client has waited because it wanted to.
     pub(super) const fn begins_again(&mut self, now_ms: u64) {
         self.at_ms = lower(now_ms);
         self.waited_ms = 0;
     }
 
-    /// The request is sent on.
+    /// Marks the request as sent on.
     pub(super) fn leaves(&mut self, now_ms: u64) {
         let waited_ms = lower(now_ms).wrapping_sub(self.at_ms);
         self.waited_ms = u16::try_from(waited_ms).unwrap_or(u16::MAX);
@@ -51,7 +50,7 @@ impl Default for Stamp {
 /// No request waits longer.
 const LONGEST_MS: u64 = 24 * 60 * 60 * 1000;
 
-/// What is known of one command.
+/// Counters of one command.
 #[derive(Clone, Copy, Debug, Default)]
 struct Count {
     calls: u64,
@@ -90,7 +89,7 @@ impl Tally {
         self.now_ms = now_ms;
     }
 
-    /// A command is executed.
+    /// Counts a command that is executed.
     pub(super) fn calls(&mut self, command: u16) -> Stamp {
         if let Some(count) = self.count(command) {
             count.calls += 1;
@@ -98,14 +97,15 @@ impl Tally {
         Stamp { command, waited_ms: 0, at_ms: lower(self.now_ms) }
     }
 
-    /// A command is not executed: it is not permitted, or its arguments cannot be right.
+    /// Counts a command that is not executed: it is not permitted, or its arguments cannot be
+    /// right.
     pub(super) fn rejects(&mut self, command: u16) {
         if let Some(count) = self.count(command) {
             count.rejected += 1;
         }
     }
 
-    /// The connection answers a command by itself, at once.
+    /// Counts a command that the connection answers itself, at once.
     pub(super) fn answers(&mut self, stamp: Stamp, reply: &[u8]) {
         if reply.first() == Some(&b'-')
             && let Some(count) = self.count(stamp.command)
@@ -114,7 +114,8 @@ impl Tally {
         }
     }
 
-    /// A command that had a place is answered. If it was slow, says how many milliseconds it took.
+    /// Counts the answer to a command that had a place. If it was slow, returns how many
+    /// milliseconds it took.
     pub(super) fn finishes(&mut self, stamp: Stamp, reply: &[u8]) -> Option<u64> {
         let took_ms = u64::from(lower(self.now_ms).wrapping_sub(stamp.at_ms));
         // A clock that was set back.
@@ -125,7 +126,7 @@ impl Tally {
         (took_ms >= SLOW_MS).then_some(took_ms)
     }
 
-    /// A command was answered: slowly, or after what it said was noted.
+    /// Records an answered command that was slow, or whose arguments were noted.
     #[cold]
     pub(super) fn notes(&mut self, seat: Seat, number: u64, stamp: Stamp, slow_ms: Option<u64>) {
         let note = self.slow.take_note(seat, number);

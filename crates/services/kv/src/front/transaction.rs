@@ -20,7 +20,7 @@ pub(super) struct Multi {
     count: usize,
     /// The role that all of them need.
     needs: Option<Role>,
-    /// One of them was refused: EXEC will be too.
+    /// A command was refused: EXEC will be too.
     broken: bool,
 }
 
@@ -31,7 +31,7 @@ impl Multi {
         self.count += 1;
     }
 
-    /// A command comes that needs this role.
+    /// Notes the role that a new command needs.
     pub(super) fn need(&mut self, role: Option<Role>) {
         self.needs = self.needs.max(role);
     }
@@ -41,13 +41,13 @@ impl Multi {
         self.needs
     }
 
-    /// A command was refused.
+    /// Notes that a command was refused.
     pub(super) fn refuse(&mut self) {
         self.broken = true;
         self.commands = Vec::new();
     }
 
-    /// How many commands are kept.
+    /// Returns the number of queued commands.
     pub(super) const fn count(&self) -> usize {
         self.count
     }
@@ -62,14 +62,14 @@ impl Multi {
         self.commands.capacity()
     }
 
-    /// The commands as one, and how many they are; `None` if one was refused.
+    /// Returns the commands as one, and their number; `None` if one was refused.
     pub(super) fn take(self) -> Option<(Vec<u8>, usize)> {
         (!self.broken).then_some((self.commands, self.count))
     }
 }
 
-/// What WATCH saw. EXEC, DISCARD and UNWATCH end an epoch: a WATCH that was sent before them may
-/// be answered after they were read, and must not count for what follows.
+/// Keys seen by WATCH. EXEC, DISCARD and UNWATCH end an epoch: a WATCH that was sent before them
+/// may be answered after they were read, and must not count for later transactions.
 #[derive(Debug, Default)]
 pub(super) struct Watching {
     epoch: u64,
@@ -82,12 +82,12 @@ pub(super) struct Watching {
 }
 
 impl Watching {
-    /// What a WATCH belongs to that comes now.
+    /// Returns the epoch of a WATCH that arrives now.
     pub(super) const fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// Whether `count` more keys of `bytes` together can be watched.
+    /// Returns whether `count` more keys of `bytes` together can be watched.
     pub(super) const fn admit(&mut self, count: usize, bytes: usize) -> bool {
         self.asked += count;
         self.asked_bytes += bytes;
@@ -109,7 +109,7 @@ impl Watching {
         self.asked_bytes + (self.asked + self.seen.capacity()) * size_of::<(u64, Watched)>()
     }
 
-    /// Nothing seen so far counts for what follows.
+    /// Ends the epoch: nothing seen until now counts for later transactions.
     pub(super) const fn end_epoch(&mut self) -> u64 {
         let epoch = self.epoch;
         self.epoch += 1;
@@ -124,7 +124,7 @@ impl Watching {
         absent.map(|(_, watched)| watched.key.as_slice()).collect()
     }
 
-    /// What was seen in an epoch that ended; `None` if a WATCH got no answer.
+    /// Takes the keys seen in an epoch that ended; `None` if a WATCH got no answer.
     pub(super) fn take(&mut self, epoch: u64) -> Option<Vec<Watched>> {
         let (taken, kept) =
             std::mem::take(&mut self.seen).into_iter().partition(|(seen, _)| *seen <= epoch);

@@ -1,9 +1,9 @@
 //! The clients of this node that wait for an element: from their request to their answer.
 //!
-//! The line that they stand in is replicated (`crate::waits`); whose turn it is, a *look* at this
-//! node's own state says. Whoever's turn it is claims, which is decided in the log like any write.
-//! Nobody is given anything otherwise, so a client that is gone, or whose time is over, has only to
-//! be withdrawn, and nothing hangs on when that happens.
+//! Their line is replicated (`crate::waits`); a *look* at this node's own state shows whose turn it
+//! is. A client whose turn it is claims, which is decided in the log like any write. Elements are
+//! assigned in no other way, so a client that is gone, or whose time is over, has only to be
+//! withdrawn, at any time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,37 +23,37 @@ use crate::{
     waits::Owner,
 };
 
-/// How often a front looks without having heard anything, in milliseconds.
+/// Interval of looks without notification, in milliseconds.
 const LOOK_MS: u64 = 250;
-/// How often it asks for all of its clients that are in line.
+/// Interval of queries for all of its clients that are in line, in milliseconds.
 const ALL_MS: u64 = 1000;
-/// How long another node may leave something unclaimed before its clients are removed from the
-/// line.
+/// Time in milliseconds for which another node may leave something unclaimed before its clients are
+/// removed from the line.
 const PATIENCE_MS: u64 = 2000;
 /// Most clients that one command withdraws.
 const WITHDRAWN_MAX: usize = 1024;
 
-/// How far a client is.
+/// Progress of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     /// Its request is on its way.
     Asked,
-    /// It waits.
+    /// Waits.
     InLine,
-    /// It takes something, or gets in line again.
+    /// Takes something, or joins the line again.
     Claiming(Tag),
 }
 
-/// How CLIENT UNBLOCK ends a wait.
+/// Form in which CLIENT UNBLOCK ends a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum How {
-    /// As if its time were over.
+    /// The same as a timeout of the wait.
     Timeout,
     /// With an error.
     Error,
 }
 
-/// Who asked to end a wait: a request of a connection.
+/// Request to end a wait: a connection, and the place of its request.
 pub(super) type Asker = (ConnectionId, u64);
 
 /// A client that waits.
@@ -66,7 +66,7 @@ struct Client {
     /// Gets it in line.
     command: Vec<u8>,
     stage: Stage,
-    /// A claim may have been executed, and nothing was heard of it.
+    /// A claim may have been executed, and its result is unknown.
     unsure: bool,
     /// Its wait is to end as soon as nothing is on its way for it.
     unblock: Option<(How, Asker)>,
@@ -78,30 +78,30 @@ pub(super) struct Waiting {
     owner: Option<Owner>,
     last: u64,
     clients: BTreeMap<u64, Client>,
-    /// When the time of those in line is over.
+    /// Ends of the waits of clients in line.
     ends: BTreeSet<(u64, u64)>,
-    /// They are to be withdrawn.
+    /// Clients to be withdrawn.
     gone: Vec<u64>,
     /// Waits that are to end.
     unblocks: Vec<(ConnectionId, How, Asker)>,
-    /// What became of them: whether they ended for it.
+    /// Results of these: whether the wait ended because of it.
     unblocked: Vec<(Asker, bool)>,
-    /// Something was applied that may give somebody a turn.
+    /// Something was applied that may give a client a turn.
     news: bool,
-    /// Some of this front are in line, as far as it knows.
+    /// Clients of this front are in line, as far as it knows.
     in_line: bool,
     look_at_ms: u64,
     all_at_ms: u64,
-    /// Where the next look begins.
+    /// Key at which the next look begins.
     from: Vec<u8>,
     /// Clients of other nodes whose turn it is, and since when.
     others: BTreeMap<Seen, u64>,
-    /// Those of them that this round of looks has found.
+    /// Clients of `others` that this round of looks has found.
     found: BTreeSet<Seen>,
 }
 
 impl Waiting {
-    /// A client begins to wait; gives its number, and who this front is.
+    /// Adds a client that begins to wait; returns the owner and the client's number.
     pub(super) fn enter(
         &mut self,
         connection: ConnectionId,
@@ -128,14 +128,14 @@ impl Waiting {
         (owner, self.last)
     }
 
-    /// What gets it in line again, if need be.
+    /// Keeps the command with which it joins the line again, if need be.
     pub(super) fn keep(&mut self, number: u64, command: &[u8]) {
         if let Some(client) = self.clients.get_mut(&number) {
             client.command = command.to_vec();
         }
     }
 
-    /// It is in line.
+    /// Marks a client as in line.
     pub(super) fn stands(&mut self, number: u64) {
         if let Some(client) = self.clients.get_mut(&number) {
             client.stage = Stage::InLine;
@@ -146,16 +146,17 @@ impl Waiting {
         }
     }
 
-    /// It does not wait any more; whether it is in line or not is to be seen to.
+    /// Removes a client that does not wait any more; the caller withdraws it from the line if it is
+    /// there.
     fn forget(&mut self, number: u64) -> Option<Client> {
         let client = self.clients.remove(&number)?;
         self.ends.retain_one(client.until_ms.map(|until| (until, number)));
-        // It got what it waited for, or is gone: nobody ended its wait.
+        // It got its element, or is gone: its wait was not ended by another client.
         self.unblocked.extend(client.unblock.map(|(_, asker)| (asker, false)));
         Some(client)
     }
 
-    /// Whether a client of this connection waits.
+    /// Returns whether a client of this connection waits.
     pub(super) fn has(&self, connection: ConnectionId) -> bool {
         self.number_of(connection).is_some()
     }
@@ -166,7 +167,7 @@ impl Waiting {
         found.map(|(number, _)| *number)
     }
 
-    /// Its wait is to end; the asker hears whether it did.
+    /// Requests the end of a wait; the asker is notified whether it ended.
     pub(super) fn unblock(&mut self, connection: ConnectionId, how: How, asker: Asker) {
         self.unblocks.push((connection, how, asker));
     }
@@ -176,7 +177,7 @@ impl Waiting {
         self.forget(number);
     }
 
-    /// Its connection is gone. Gives the tag that nobody needs any more.
+    /// Removes a disconnected client. Returns the tag that is no longer needed.
     pub(super) fn leaves(&mut self, number: u64) -> Option<Tag> {
         let client = self.forget(number)?;
         self.gone.push(number);
@@ -198,12 +199,12 @@ impl Waiting {
         }
     }
 
-    /// How many wait, or have just asked.
+    /// Returns the number of clients that wait, or have just asked.
     pub(super) fn len(&self) -> usize {
         self.clients.len()
     }
 
-    /// Something was applied that may give somebody a turn.
+    /// Notes that something was applied that may give a client a turn.
     pub(super) const fn hear(&mut self) {
         self.news = true;
     }
@@ -212,13 +213,13 @@ impl Waiting {
         !self.in_line && self.gone.is_empty()
     }
 
-    /// Whether there is something to do at once.
+    /// Returns whether there is something to do at once.
     pub(super) const fn is_eager(&self) -> bool {
         let unblocks = !self.unblocks.is_empty() || !self.unblocked.is_empty();
         unblocks || (!self.is_idle() && (self.news || !self.gone.is_empty()))
     }
 
-    /// When there is something to do at the latest.
+    /// Returns the latest time for the next action.
     pub(super) fn wake_ms(&self) -> Option<u64> {
         if self.is_idle() {
             return None;
@@ -227,7 +228,7 @@ impl Waiting {
         Some(end.map_or(self.look_at_ms, |end| end.min(self.look_at_ms)))
     }
 
-    /// Whether to look now, and whether for all.
+    /// Returns whether to look now, and whether for all.
     fn look_due(&mut self, now_ms: u64) -> Option<bool> {
         // A clock that was set back.
         self.look_at_ms = self.look_at_ms.min(now_ms + LOOK_MS);
@@ -270,7 +271,7 @@ impl Waiting {
     }
 }
 
-/// What a client hears whose wait another one ended; Redis' words.
+/// The reply to a client whose wait another one ended; Redis' words.
 const UNBLOCKED: &[u8] = b"-UNBLOCKED client unblocked via CLIENT UNBLOCK\r\n";
 
 /// A set of which one is removed that may be none.
@@ -323,7 +324,7 @@ impl RespFront {
                 (_, Some(client)) if client.unblock.is_none() => {
                     client.unblock = Some((how, asker));
                 }
-                // It waits no more, or somebody else was first.
+                // It waits no more, or another request was first.
                 _ => waiting.unblocked.push((asker, false)),
             }
         }
@@ -383,7 +384,7 @@ impl RespFront {
         }
     }
 
-    /// The time of a client in line is over.
+    /// Ends the wait of a client in line whose time is over.
     fn give_up(&mut self, number: u64) {
         let client = self.shared.waiting.clients.get(&number);
         if client.is_some_and(|client| client.unsure) {
@@ -394,8 +395,8 @@ impl RespFront {
         }
     }
 
-    /// A client should be in line and is not: its node was taken for dead, or it has got something
-    /// and was not told.
+    /// Handles a client that should be in line and is not: its node was taken for dead, or it has
+    /// got something and was not notified.
     fn is_missing(&mut self, number: u64, requests: &mut dyn Requests) {
         let Some(client) = self.shared.waiting.clients.get(&number) else {
             return;
@@ -427,7 +428,7 @@ impl RespFront {
         }
     }
 
-    /// What became of it.
+    /// Handles the result of a claim.
     pub(super) fn claimed(
         &mut self,
         number: u64,
@@ -450,7 +451,7 @@ impl RespFront {
         }
     }
 
-    /// A client waits no more, and is told why.
+    /// Ends a client's wait with a reply.
     fn end_wait(&mut self, number: u64, reply: &[u8], withdraw: bool) {
         let Some(client) = self.shared.waiting.forget(number) else {
             return;
@@ -481,7 +482,7 @@ impl RespFront {
     }
 }
 
-/// What is said of a claim that may have been executed.
+/// Returns the error for a claim that may have been executed.
 fn unknown() -> Vec<u8> {
     let mut reply = Vec::new();
     Reply(&mut reply).error(failure_text(Failure::Unknown));
@@ -489,7 +490,7 @@ fn unknown() -> Vec<u8> {
 }
 
 impl Shared {
-    /// A command about the line whose reply matters to nobody.
+    /// Sends a command about the line whose reply is ignored.
     fn tell_line(&mut self, command: &[u8], requests: &mut dyn Requests) {
         let owner = TagOwner { connection: ConnectionId::default(), target: Target::Line };
         let tag = self.tags.give(owner);

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Where an argument lies.
+/// Position of an argument.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Span {
     pub(super) from: usize,
@@ -17,22 +17,21 @@ pub struct Arguments<'a> {
 }
 
 impl<'a> Arguments<'a> {
-    /// Those that lie in `bytes` at these places.
+    /// Creates the arguments that lie in `bytes` at these places.
     pub(super) const fn new(bytes: &'a [u8], spans: &'a [Span]) -> Self {
         Self { bytes, spans }
     }
 
-    /// How many, the name included.
+    /// Returns the number of arguments, the name included.
     pub const fn len(&self) -> usize {
         self.spans.len()
     }
 
-    /// Whether there are none.
     pub const fn is_empty(&self) -> bool {
         self.spans.is_empty()
     }
 
-    /// One of them; beyond the end it is empty.
+    /// Returns an argument; beyond the end it is empty.
     pub fn at(&self, index: usize) -> &'a [u8] {
         self.spans.get(index).map_or(&[], |span| &self.bytes[span.from..span.to])
     }

@@ -27,8 +27,8 @@ pub fn parse_integer(text: &[u8]) -> Option<i64> {
 mod tests {
     use super::*;
 
-    /// What the state machine makes of a text is the same forever: this is what the log's commands
-    /// were executed with first.
+    /// The state machine parses a text in the same way forever: this is the function that the log's
+    /// commands were first executed with.
     fn first_parse_integer(text: &[u8]) -> Option<i64> {
         let digits = text.strip_prefix(b"-").unwrap_or(text);
         let plain = digits == b"0" && digits.len() == text.len();

@@ -1,13 +1,13 @@
 //! Replies in a form that belongs to no protocol version, and their rendering for RESP2 or RESP3.
 //!
 //! The neutral form is RESP3 with two additions: `N` for "no array" (an aborted EXEC), which RESP2
-//! tells apart from "no value", and `P` for pairs, which are arrays of two in RESP3 and lie flat in
-//! RESP2. It is what `apply` returns and what sessions store, equal on every node. The commonest
-//! replies look the same in both versions, so rendering them is copying.
+//! distinguishes from "no value", and `P` for pairs, which are arrays of two in RESP3 and lie flat
+//! in RESP2. It is the form that `apply` returns and that sessions store, equal on every node. The
+//! commonest replies look the same in both versions, so rendering them is copying.
 
 use std::io::Write as _;
 
-/// What an executed command without a result says.
+/// Reply of an executed command without a result.
 pub const OK: &[u8] = b"+OK\r\n";
 /// No value.
 pub const NULL: &[u8] = b"_\r\n";
@@ -16,7 +16,7 @@ pub const NULL_ARRAY: &[u8] = b"N\r\n";
 /// An array inside an array inside …: deeper than this the renderer does not look.
 const DEPTH_MAX: usize = 8;
 
-/// Which RESP a connection speaks.
+/// Version of RESP that a connection uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Version {
     /// Without HELLO.
@@ -114,7 +114,7 @@ impl Reply<'_> {
         self.0.extend_from_slice(NULL_ARRAY);
     }
 
-    /// `count` replies follow that nobody asked for at this place.
+    /// Begins a push of `count` replies, outside of the order of requests.
     pub fn push(&mut self, count: usize) {
         self.header(b'>', count);
     }
@@ -154,7 +154,7 @@ pub fn render(neutral: &[u8], version: Version, out: &mut Vec<u8>) {
     }
 }
 
-/// Whether these bytes are one reply, and nothing else.
+/// Returns whether these bytes are one reply, and nothing else.
 pub fn is_whole(neutral: &[u8]) -> bool {
     one(neutral, Version::Resp2, 0, &mut Vec::new()).is_some_and(<[u8]>::is_empty)
 }

@@ -17,7 +17,7 @@ use super::{
 pub const ARGUMENTS_MAX: usize = 256 * 1024;
 /// Longest request of one line.
 pub const INLINE_BYTES_MAX: usize = 64 * 1024;
-/// What a request may need beyond the bytes of its arguments: `*`, and `$` with nine digits and
+/// Bytes that a request may need beyond those of its arguments: `*`, and `$` with nine digits and
 /// two line ends for each.
 pub const FRAMING_BYTES_MAX: usize = (ARGUMENTS_MAX + 2) * 14;
 /// Longest argument that is skipped rather than taken for garbage, as in Redis.
@@ -66,7 +66,7 @@ impl fmt::Display for ProtocolError {
     }
 }
 
-/// What the bytes at hand hold.
+/// Contents of the available bytes.
 #[derive(Debug)]
 pub enum Parsed<'a> {
     /// The request goes on; `used` bytes are of no further interest.
@@ -93,7 +93,7 @@ pub enum Parsed<'a> {
     },
 }
 
-/// What comes next in an array.
+/// Expected part of an array.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Stage {
     #[default]
@@ -103,7 +103,7 @@ enum Stage {
     Body(usize),
 }
 
-/// How far one connection's current request was understood.
+/// Parser state of one connection's current request.
 #[derive(Debug, Default)]
 pub struct Parser {
     spans: Vec<Span>,
@@ -295,7 +295,7 @@ impl Parser {
         Ok(Parsed::Request { arguments: Arguments::new(&self.words, &self.spans), used })
     }
 
-    /// No request is asked for now: one with very many arguments must not hold its memory.
+    /// Frees memory while no request is read: one with very many arguments must not hold it.
     pub fn rest(&mut self) {
         if self.stage == Stage::Start {
             self.trim();
@@ -325,20 +325,20 @@ impl Parser {
         self.position = 0;
     }
 
-    /// The request ended: says how many bytes it took. Its arguments stay until the next begins.
+    /// Ends the request; returns how many bytes it took. Its arguments stay until the next begins.
     fn restart(&mut self) -> usize {
         self.stage = Stage::Start;
         self.skipping = false;
         std::mem::take(&mut self.position)
     }
 
-    /// While skipping, what was understood is of no further interest.
+    /// Returns the bytes that are of no further interest while skipping.
     fn skipped(&mut self) -> usize {
         if self.skipping { std::mem::take(&mut self.position) } else { 0 }
     }
 }
 
-/// One or two digits and CR LF, as most lengths are, with the bytes that it has.
+/// Parses one or two digits and CR LF, as most lengths are; returns the number of bytes, too.
 const fn short_number(line: &[u8]) -> Option<(i64, usize)> {
     match *line {
         [ones @ b'0'..=b'9', b'\r', b'\n', ..] => Some(((ones - b'0') as i64, 3)),

@@ -1,10 +1,9 @@
-//! Scripts that lock libraries send, recognised and done as one operation of the log each.
+//! Scripts that lock libraries send, recognised and executed as one operation of the log each.
 //!
-//! There is no Lua here. A lock that SET takes is given back by a script in the libraries that
-//! everybody uses, since Redis had no other way; so those scripts are known by what they say: by
-//! the SHA-1 of their text (EVALSHA), or of their words, whatever blanks, comments and quotes are
-//! between and around them (EVAL, SCRIPT LOAD). What each means is in `table`. Everything else is
-//! refused.
+//! There is no Lua here. Common libraries release a lock taken with SET by a script, since Redis
+//! had no other way; so those scripts are recognised by their contents: by the SHA-1 of their text
+//! (EVALSHA), or of their words, regardless of blanks, comments and quotes between and around them
+//! (EVAL, SCRIPT LOAD). The meaning of each is in `table`. Everything else is refused.
 
 use std::fmt::Write as _;
 
@@ -21,26 +20,26 @@ mod words;
 
 pub use table::Meaning;
 
-/// Most scripts that a node remembers beside those of the table.
+/// Most scripts that a node remembers in addition to those of the table.
 const LOADED_MAX: usize = 1024;
 /// Longest text that is looked at; the longest known one is much shorter.
 const TEXT_BYTES_MAX: usize = 8192;
 
-/// What a client is told of a script that nobody knows.
+/// The error for an unknown script.
 pub const UNKNOWN: &str = "ERR this script is unknown here: Lua is not executed, only the lock scripts of \
     redis-py, node-redlock and Redisson are known; see docs/commands.md";
-/// What a client is told of a hash that nobody knows. In Redis' words: clients then send the text.
+/// The error for an unknown hash. In Redis' words: clients then send the text.
 pub const NO_SCRIPT: &str = "NOSCRIPT No matching script. Please use EVAL.";
 
 /// The scripts that a node knows.
 #[derive(Debug, Default)]
 pub struct Scripts {
-    /// Those that were sent as text and are no others by their hash.
+    /// Scripts that were sent as text and are not in the table by their hash.
     loaded: FxHashMap<[u8; 20], Meaning>,
 }
 
 impl Scripts {
-    /// What a text means. Its hash means the same from now on.
+    /// Returns the meaning of a text. Its hash has the same meaning from now on.
     pub fn learn(&mut self, text: &[u8]) -> Option<Meaning> {
         if text.len() > TEXT_BYTES_MAX {
             return None;
@@ -61,7 +60,7 @@ impl Scripts {
         table::of_text(hash).or_else(|| self.loaded.get(&hash).copied())
     }
 
-    /// What a hash in hexadecimal means.
+    /// Returns the meaning of a hash in hexadecimal.
     pub fn find(&self, hex: &[u8]) -> Option<Meaning> {
         self.by_hash(parse_hash(hex)?)
     }
@@ -130,7 +129,7 @@ mod tests {
         assert_eq!(scripts.find(hash.as_bytes()), None);
     }
 
-    /// One word more or less, and it is another script.
+    /// A word more or less makes another script.
     #[test]
     fn what_says_something_else_is_unknown() {
         let mut scripts = Scripts::default();

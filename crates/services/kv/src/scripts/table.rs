@@ -17,7 +17,7 @@ use crate::{
     key::Key,
 };
 
-/// What a script does.
+/// Meaning of a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meaning {
     /// Delete a key that has this value: `key`, `value`. 1 or 0. The script of Redis' own
@@ -43,9 +43,9 @@ pub enum Meaning {
     Unlock,
     /// The same, and remember the reply: `key channel latch`, `message ms holder publish latch-ms`.
     UnlockOnce,
-    /// As `Unlock` for the spin lock, which nobody listens for: `key`, `ms holder`.
+    /// Like `Unlock`, for the spin lock, which has no notification: `key`, `ms holder`.
     UnlockSpin,
-    /// As `UnlockOnce` for the spin lock: `key latch`, `ms holder latch-ms`.
+    /// Like `UnlockOnce`, for the spin lock: `key latch`, `ms holder latch-ms`.
     UnlockSpinOnce,
     /// Renew it: `key`, `ms holder`. 1 or 0.
     Renew,
@@ -191,13 +191,13 @@ const fn hash(hex: &str) -> Hash {
     bytes
 }
 
-/// What a text with this hash means.
+/// Returns the meaning of a text with this hash.
 pub(super) fn of_text(hash: Hash) -> Option<Meaning> {
     let known = KNOWN.iter().find(|(_, _, texts)| texts.contains(&hash));
     known.map(|(meaning, ..)| *meaning)
 }
 
-/// What words with this hash mean.
+/// Returns the meaning of words with this hash.
 pub(super) fn of_words(hash: Hash) -> Option<Meaning> {
     let known = KNOWN.iter().find(|(_, words, _)| *words == hash);
     known.map(|(meaning, ..)| *meaning)
@@ -313,7 +313,7 @@ const fn shape(meaning: Meaning, keys: usize) -> (usize, usize) {
     }
 }
 
-/// Whether it takes more keys than one.
+/// Returns whether it takes more keys than one.
 const fn is_of_many(meaning: Meaning) -> bool {
     matches!(
         meaning,
@@ -324,7 +324,7 @@ const fn is_of_many(meaning: Meaning) -> bool {
     )
 }
 
-/// The command by which a script tells others. There are no shards.
+/// Checks the command by which a script notifies others. There are no shards.
 fn is_publish(command: &[u8]) -> Result<(), Refusal> {
     if command.eq_ignore_ascii_case(b"publish") {
         Ok(())

@@ -1,14 +1,14 @@
-//! Collections: what kind a key is of, and how the rows of a collection are found from its key.
+//! Collections: the kinds of keys, and the mapping of a collection's key to its rows.
 //!
-//! The key of a collection holds a small header. Its elements are rows beside the keys, under the
-//! id that the header names. An id is never used twice, so a key that is deleted, expires or is
-//! renamed takes its rows along, or leaves them behind, without touching one of them.
+//! The key of a collection holds a small header. Its elements are rows stored apart from the keys,
+//! under the id that the header names. An id is never used twice, so a key that is deleted, expires
+//! or is renamed takes its rows along, or abandons them, without touching one of them.
 
 use std::ops::Deref;
 
 use super::Version;
 
-/// What a key holds.
+/// Type of a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Kind {
@@ -38,7 +38,7 @@ impl Kind {
         })
     }
 
-    /// What TYPE calls it.
+    /// Returns the name that TYPE reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::String => "string",
@@ -49,12 +49,12 @@ impl Kind {
         }
     }
 
-    /// Whether its elements are rows.
+    /// Returns whether its elements are rows.
     pub const fn has_rows(self) -> bool {
         !matches!(self, Self::String)
     }
 
-    /// How many rows each element has.
+    /// Returns the number of rows of each element.
     pub const fn rows_each(self) -> u64 {
         match self {
             Self::String => 0,
@@ -64,8 +64,8 @@ impl Kind {
     }
 }
 
-/// What the rows of one collection are found by, forever: the command that began the collection,
-/// and how many others the same command had begun before.
+/// Permanent identifier of the rows of one collection: the command that began the collection, and
+/// the number of others that the same command had begun before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Id {
     /// The command.
@@ -101,10 +101,10 @@ impl Id {
     }
 }
 
-/// What the key of a collection holds.
+/// Value of the key of a collection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Where the rows are.
+    /// Identifier of the rows.
     pub id: Id,
     /// Elements; a collection without any does not exist.
     pub count: u64,
@@ -112,15 +112,15 @@ pub struct Header {
     pub bytes: u64,
     /// The place of a list's first element; 0 in others.
     pub first: u64,
-    /// Of a hash some of whose fields have, or had, deadlines of their own.
+    /// Set for a hash some of whose fields have, or had, deadlines of their own.
     pub timed: Option<Timed>,
 }
 
-/// What a hash keeps of the deadlines of its fields.
+/// Summary of the deadlines of a hash's fields.
 ///
 /// A hash all of whose fields have deadlines ends with the last of them. The deadline that is
 /// stored with its key is that one, if the key's own is not earlier: such a hash ends as any key
-/// does, and nothing else has to know why.
+/// does, without special treatment elsewhere.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Timed {
     /// Fields that have one.
@@ -156,7 +156,7 @@ impl Header {
     /// In place of a deadline: there is none.
     const NEVER: u64 = u64::MAX;
 
-    /// As it is stored: part of the format of stores and images.
+    /// Returns the stored form: part of the format of stores and images.
     pub fn to_bytes(self) -> Stored {
         let (mut bytes, mut length) = ([0; Self::TIMED_BYTES], Self::BYTES);
         bytes[..16].copy_from_slice(&self.id.to_bytes());
@@ -174,7 +174,7 @@ impl Header {
         Stored { bytes, length }
     }
 
-    /// What stored bytes say.
+    /// Parses the stored bytes.
     pub fn from_bytes(stored: &[u8]) -> Option<Self> {
         let (id, rest) = stored.split_at_checked(Id::BYTES)?;
         let (count, rest) = rest.split_first_chunk()?;

@@ -1,4 +1,4 @@
-//! How many of the stored keys exist no longer ([time-2]): counted when somebody asks, each once.
+//! The number of stored keys that exist no longer ([time-2]): counted on request, each once.
 
 use std::cell::Cell;
 
@@ -11,24 +11,24 @@ pub(super) struct Dead {
 }
 
 impl Dead {
-    /// Which deadlines are still to be counted, if those below `to` are asked for.
+    /// Returns the lowest deadline that is not counted yet, if those below `to` are requested.
     pub(super) fn uncounted(&self, to: u64) -> Option<u64> {
         let from = self.counted_to.get();
         (from < to).then_some(from)
     }
 
-    /// There are this many more, and deadlines below `to` are counted.
+    /// Adds keys; deadlines below `to` are counted now.
     pub(super) fn counted(&self, to: u64, keys: u64) {
         self.counted_to.set(to);
         self.keys.set(self.keys.get() + keys);
     }
 
-    /// Of deadlines that are counted.
+    /// Returns the number of keys counted.
     pub(super) fn keys(&self) -> u64 {
         self.keys.get()
     }
 
-    /// A key has another deadline.
+    /// Adjusts the count for a key with another deadline.
     pub(super) fn moved(&mut self, old: Option<u64>, new: Option<u64>) {
         let counted_to = self.counted_to.get();
         let is_counted = |deadline: Option<u64>| deadline.is_some_and(|at| at < counted_to);

@@ -22,7 +22,8 @@ use crate::{
 
 /// Version of the items.
 const FORMAT: u8 = 1;
-/// What an item costs besides its bytes, about; so that small ones do not make a turn long.
+/// Approximate cost of an item in addition to its bytes, so that small ones do not make a turn
+/// long.
 const ITEM_BYTES: usize = 32;
 /// A longer value fits no store.
 const VALUE_BYTES_MAX: usize = u32::MAX as usize;
@@ -42,7 +43,7 @@ mod kind {
     pub(super) const REMOVALS: u8 = 7;
 }
 
-/// What an image consists of.
+/// Part of an image.
 #[derive(Clone, Copy, Debug)]
 pub enum Part<'a> {
     /// A key, and all that it has.
@@ -51,13 +52,14 @@ pub enum Part<'a> {
     Row(&'a [u8], &'a [u8]),
 }
 
-/// Where the parts go.
+/// Receiver of the parts.
 pub(super) type Each<'e> = dyn FnMut(Part<'_>) + 'e;
 
 /// A place in the order of stores.
 pub(super) type Place<'a> = (Position, Cow<'a, [u8]>);
 
-/// What a layer of a store has from `from` on; `None` stands for a key that was removed.
+/// Returns the records of a layer of a store from `from` on; `None` stands for a key that was
+/// removed.
 pub(super) fn records(
     layer: &Table,
     from: Position,
@@ -68,7 +70,7 @@ pub(super) fn records(
     })
 }
 
-/// How far an image is.
+/// Progress of an image.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Cursor {
     position: Position,
@@ -87,18 +89,18 @@ pub(super) struct Within {
 }
 
 impl Within {
-    /// Whether the image is behind this row already.
+    /// Returns whether the image has passed this row.
     pub(super) fn has_passed(&self, name: &[u8]) -> bool {
         self.last.as_deref().is_some_and(|last| name <= last)
     }
 
-    /// Where to look for what is left.
+    /// Returns the name from which to look for the remaining rows.
     pub(super) fn from(&self) -> &[u8] {
         self.last.as_deref().unwrap_or_default()
     }
 }
 
-/// What one turn of an image has cost.
+/// Cost of one turn of an image.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Turn {
     cost: usize,
@@ -107,7 +109,7 @@ pub(super) struct Turn {
 }
 
 impl Turn {
-    /// It may give about this many bytes.
+    /// Creates a turn that may return about this many bytes.
     pub(super) const fn of(bytes: usize) -> Self {
         Self { cost: 0, most: bytes, given: false }
     }
@@ -143,7 +145,7 @@ impl Cursor {
         self.position
     }
 
-    /// Whether the image is behind this place already.
+    /// Returns whether the image has passed this place.
     pub(super) fn has_passed(&self, position: Position, key: &[u8]) -> bool {
         position < self.position
             || (position == self.position && self.key.as_deref().is_some_and(|last| key <= last))
@@ -265,7 +267,7 @@ pub fn encode_wait(since: Version, wait: &[u8], item: &mut Vec<u8>) {
 /// The items of an image on their way in. Whatever they say, only images of stores pass.
 #[derive(Debug, Default)]
 pub struct Items {
-    /// What the head says, without the keys that have come.
+    /// Number of keys in the head, without those that have arrived.
     keys_left: Option<u64>,
     last: Cursor,
     /// No key has a later version.
@@ -286,7 +288,7 @@ struct Rows {
     last: Option<Box<[u8]>>,
 }
 
-/// What comes in; each comes once.
+/// Part of a loaded image; each arrives once.
 #[derive(Debug)]
 pub enum Loaded<'a> {
     /// A key, and all that it has.
@@ -302,7 +304,7 @@ impl From<Malformed> for LoadError {
 }
 
 impl Items {
-    /// Whether nothing came in.
+    /// Returns whether no item has arrived.
     pub fn is_empty(&self) -> bool {
         self.keys_left.is_none()
     }
@@ -434,7 +436,7 @@ impl Items {
         Ok(from.end()?)
     }
 
-    /// There are no more items, and every slot below `at` is in them: whether that can be.
+    /// Checks that the items can end here, with every slot below `at` in them.
     pub fn end(&self, at: Slot) -> Result<(), LoadError> {
         self.no_rows_left()?;
         if self.keys_left != Some(0) {
@@ -448,7 +450,7 @@ impl Items {
     }
 }
 
-/// Whether a collection of this kind may say this of deadlines.
+/// Returns whether the deadlines in this header are valid for a collection of this kind.
 fn can_be(kind: Kind, header: &Header) -> bool {
     header.timed.is_none_or(|timed| {
         let some = timed.fields > 0 || timed.removed > 0;

@@ -1,35 +1,36 @@
 //! The store on disk: an LSM tree whose data and applied position are one.
 //!
 //! **Layers.** Commits go to a table in memory, and from there to the tree when they are enough: a
-//! key that is written often enters the tree once. A thread of its own does that (`writer`); what
-//! is on its way, and what is not yet, is looked at before the tree. So a commit writes nothing.
+//! key that is written often enters the tree once. A separate thread does that (`writer`); changes
+//! in flight, and those not sent yet, are looked up before the tree. So a commit writes nothing.
 //!
 //! **Atomicity.** Everything of this store — position, the replica's metadata, deadlines, keys — is
-//! in one fjall keyspace, told apart by its first byte. All of a table goes into one `WriteBatch`,
-//! with the position of its last commit. Read in fjall 3.1: a batch is one journal entry with a
-//! start, an end and a checksum, and one sequence number; recovery drops a batch without its end.
-//! The batch enters the memtable under the journal's lock, and the memtable is rotated under the
-//! same lock, so a table on disk holds whole batches only. Two keyspaces would not do: their
-//! memtables are flushed apart, and after a power loss, with the journal's tail gone, one could be
-//! ahead of the other.
+//! in one fjall keyspace, distinguished by its first byte. All of a table goes into one
+//! `WriteBatch`, with the position of its last commit. Read in fjall 3.1: a batch is one journal
+//! entry with a start, an end and a checksum, and one sequence number; recovery drops a batch
+//! without its end. The batch enters the memtable under the journal's lock, and the memtable is
+//! rotated under the same lock, so a table on disk holds whole batches only. Two keyspaces would
+//! not do: their memtables are flushed separately, and after a power loss, with the journal's tail
+//! gone, one could be ahead of the other.
 //!
 //! **Durability.** After a crash the store is at an earlier position, and the log replays from
-//! there. [`Limits`] bound how much. Data and position are never apart. The log keeps what is
-//! behind the position that was synced last ([store-1], `syncing`).
+//! there. [`Limits`] bound how much. Data and position are never apart. The log keeps everything
+//! after the position that was synced last ([store-1], `syncing`).
 //!
-//! **Damage.** An unsynced journal may come back from a power loss with a hole in it, which fjall
-//! reports as damage. What is behind its last whole batch is then cut off (`journal`); nothing that
-//! was synced is there. A tree that is damaged elsewhere has rotted: its folder is set aside, and
-//! an empty one begun, which says so; at the start, and just so when damage is found while the
-//! store runs.
+//! **Damage.** An unsynced journal may return from a power loss with a hole in it, which fjall
+//! reports as damage. Everything after its last whole batch is then cut off (`journal`); nothing
+//! that was synced is there. A tree that is damaged elsewhere has rotted: its folder is set aside,
+//! and an empty one begun, which reports that; at the start, and in the same way when damage is
+//! found while the store runs.
 //!
 //! **Images.** The library's own snapshot, and the layers above it as they were (`image`). A load
-//! (`loading`) writes another generation, which the last unit of it makes the present one.
+//! (`loading`) writes another generation, which its last unit makes the present one.
 //!
-//! **The disk.** The writer waits for room before the disk is full. A write that fails all the
+//! **The disk.** The writer waits for space before the disk is full. A write that fails all the
 //! same, in the library's threads too, is final for a fjall database: the store is read as it is
-//! until the disk takes writes again, then its folder is opened again, and the log replays what was
-//! not in it. The replica hears of all that by [`Store::health`] (`trouble`), and goes on voting.
+//! until the disk takes writes again, then its folder is opened again, and the log replays the
+//! missing part. The replica learns of all that by [`Store::health`] (`trouble`), and continues to
+//! vote.
 
 mod changes;
 mod disk;
@@ -90,7 +91,7 @@ use super::{
 };
 use crate::{commands::visits::Meter, key::Key};
 
-/// How much may be held back from the tree.
+/// Limits of the changes held back from the tree.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Bytes in memory from which on changes go to the tree. Twice as much slows commits down,
@@ -98,8 +99,8 @@ pub struct Limits {
     pub held_bytes: usize,
     /// Bytes written from which on changes go to the tree, so that the log has little to replay.
     pub written_bytes: usize,
-    /// Files of the tree kept open between reads, at least ten. Beside these it opens some while it
-    /// merges them.
+    /// Files of the tree kept open between reads, at least ten. It opens some more while it merges
+    /// them.
     pub files_max: usize,
 }
 
@@ -109,14 +110,13 @@ impl Default for Limits {
     }
 }
 
-/// How a store is kept.
+/// Options of a store.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// How much is held back.
+    /// Limits of the changes held back.
     pub limits: Limits,
-    /// How patient it is with its disk.
+    /// Delays after trouble with its disk.
     pub delays: Delays,
-    /// That disk.
     pub disk: Arc<dyn Disk>,
 }
 
@@ -136,12 +136,12 @@ impl From<Limits> for Options {
 const SLOW: usize = 2;
 /// Above this many times the limit held, commits stop.
 const FULL: usize = 8;
-/// After so many images that could not be read there are no more: each reads all that lies before
-/// the damage.
+/// Number of images that could not be read after which no more are made: each reads everything
+/// before the damage.
 const FAILED_IMAGES_MAX: u32 = 2;
-/// How long a commit waits for the tree when it should slow down.
+/// Time that a commit waits for the tree when it should slow down.
 const BRAKE: Duration = Duration::from_millis(2);
-/// What is known of one of the orders of deadlines.
+/// Bounds of one of the orders of deadlines.
 #[derive(Debug, Default)]
 struct Ends {
     /// No key has an earlier deadline, and of those that have this one none comes before. Deadlines
@@ -158,7 +158,7 @@ pub struct LsmStore {
     /// `None` while it is being opened.
     tree: Option<Tree>,
     state: State,
-    /// What the tree says when that is written which is on its way.
+    /// State of the tree after the writes in flight.
     sent: State,
     /// No later generation was ever begun.
     newest_generation: u64,
@@ -180,25 +180,25 @@ pub struct LsmStore {
     misread: OnceCell<Failure>,
     /// Failed reads that opening the tree again may help against.
     failed_reads: u32,
-    /// The tree was opened again, and nobody was told.
+    /// The tree was opened again, and this was not reported yet.
     back: Option<Option<String>>,
     /// The one that is going on.
     image: Option<Image>,
     /// The one that is going on. Nothing is read or committed then.
     loading: Option<Load>,
-    /// What survives a loss of power; `None`: there was no tree yet.
+    /// Position that survives a loss of power; `None`: there was no tree yet.
     synced: Option<Slot>,
-    /// What is to survive one.
+    /// Position that should survive one.
     wanted: Slot,
     /// The writer was asked for it.
     syncing: bool,
     /// Something changed since the last commit.
     dirty: bool,
-    /// There is something to purge.
+    /// Data is waiting for the purge.
     cleared: bool,
-    /// There are collections, or were.
+    /// Collections are, or were, in the store.
     collections: bool,
-    /// Of keys, and of fields.
+    /// Bounds for keys, and for fields.
     ends: [Ends; 2],
     /// The group's time.
     time: u64,
@@ -207,9 +207,9 @@ pub struct LsmStore {
     meter: Meter,
     /// Its files are being read.
     scrub: Option<scrub::Scrub>,
-    /// Whether one is needed.
+    /// Failures that make a scrub necessary.
     suspicion: scrub::Suspicion,
-    /// It is built anew, because files of it are damaged.
+    /// Set while the store is rebuilt because files of it are damaged.
     renewal: Option<renewal::Renewal>,
     /// Images that could not be read since the tree was opened, or one was whole.
     failed_images: u32,
@@ -316,12 +316,12 @@ impl LsmStore {
         entries.and_then(Result::ok).unwrap_or(0)
     }
 
-    /// What is above the tree, uppermost first.
+    /// Returns the layers above the tree, uppermost first.
     fn layers(&self) -> impl Iterator<Item = &Changes> {
         iter::once(&self.active).chain(self.still_layers().map(|layer| &**layer))
     }
 
-    /// Those of them that nothing changes any more.
+    /// Returns the layers that do not change any more.
     fn still_layers(&self) -> impl Iterator<Item = &Arc<Changes>> {
         let below = [&self.frozen, &self.settled].into_iter().flatten();
         let below = self.waiting.iter().rev().chain(below);
@@ -342,7 +342,8 @@ impl LsmStore {
         self.must_read(found)?
     }
 
-    /// What was read; or else nothing of this run counts, and somebody has to be told.
+    /// Returns the read value; a failure is recorded, to be reported: no result of this run counts
+    /// then.
     fn must_read<T>(&self, read: Result<T, Failure>) -> Option<T> {
         match read {
             Ok(read) => Some(read),
@@ -358,13 +359,13 @@ impl LsmStore {
         self.must_read(read.ok_or_else(|| Failure::damaged("an entry makes no sense")))
     }
 
-    /// What the tree has in a range.
+    /// Returns the entries of the tree in a range.
     fn tree_range(&self, range: Range<Vec<u8>>) -> impl Iterator<Item = (Slice, Slice)> {
         let found = self.tree.iter().flat_map(move |tree| tree.range(range.clone()));
         found.map_while(|read| self.must_read(read))
     }
 
-    /// What is lost with a key, if the key is there.
+    /// Returns the data lost with a key, if the key is there.
     fn old(&self, position: Position, key: &[u8]) -> Option<Old> {
         match self.above(position, key) {
             Some(record) => (!record.is_absent()).then(|| record.old()),
@@ -372,7 +373,7 @@ impl LsmStore {
         }
     }
 
-    /// Of deadlines nothing is known any more.
+    /// Resets the bounds of deadlines to unknown.
     fn begin_deadlines(&mut self) {
         self.ends = <[Ends; 2]>::default();
         self.dead = Dead::default();
@@ -458,7 +459,7 @@ impl LsmStore {
         }
     }
 
-    /// Whether changes may be sent to the tree.
+    /// Returns whether changes may be sent to the tree.
     fn can_write(&self) -> bool {
         let takes = matches!(self.condition, Condition::Well | Condition::Waiting(_));
         let next = self.waiting.front().map_or(&self.state, |next| &next.state);
@@ -490,7 +491,7 @@ impl LsmStore {
         }
     }
 
-    /// What is held, in units of the limit.
+    /// Returns the bytes held, in units of the limit.
     fn held(&self) -> usize {
         let waiting: usize = self.waiting.iter().map(|layer| layer.held).sum();
         (self.active.held + waiting) / self.limits.held_bytes.max(1)
@@ -779,7 +780,7 @@ impl Store for LsmStore {
     }
 
     fn has_failed(&self) -> bool {
-        // Nor does anything count before somebody knows where the store goes on.
+        // No result counts either until it is reported where the store continues.
         self.misread.get().is_some() || self.tree.is_none() || self.back.is_some()
     }
 

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{commands::visits::Meter, key::Key};
 
-/// What a flush removes is freed at once if it has no more bytes.
+/// Bytes up to which the data removed by a flush is freed at once.
 const FLUSHED_AT_ONCE: u64 = 1 << 20;
 
 /// Keys in a table, and those with a deadline once more in the order of deadlines.
@@ -31,16 +31,16 @@ pub struct MemoryStore {
     collections: Collections,
     removals: Removals,
     meter: Meter,
-    /// Of keys, and of fields.
+    /// Deadlines of keys, and of fields.
     deadlines: [BTreeSet<(u64, Box<[u8]>)>; 2],
     /// The group's time.
     time: u64,
     dead: Dead,
-    /// What a flush has removed, freed little by little.
+    /// Data removed by a flush, freed little by little.
     flushed: Vec<(Table, Collections)>,
     /// The one that is going on.
     image: Option<Box<Image>>,
-    /// How many were begun.
+    /// Number of images begun.
     images: u64,
 }
 
@@ -77,7 +77,7 @@ impl MemoryStore {
         Some(old)
     }
 
-    /// A row is about to change, and an image is going on.
+    /// Keeps a row that is about to change for an image in progress.
     #[cold]
     fn keep_row_for_image(&mut self, id: Id, name: &[u8]) {
         if let (Some(image), Some(rows)) = (&mut self.image, self.collections.get(id))
@@ -100,7 +100,7 @@ impl MemoryStore {
         }
     }
 
-    /// A key is about to change, and an image is going on.
+    /// Keeps a key that is about to change for an image in progress.
     #[cold]
     fn keep_for_image(&mut self, position: Position, key: &[u8]) {
         if let Some(image) = &mut self.image

@@ -8,7 +8,7 @@ pub(super) struct Merge<'a, K, T> {
 }
 
 impl<'a, K: Ord, T> Merge<'a, K, T> {
-    /// Of nothing.
+    /// Creates a merge without streams.
     pub(super) fn new() -> Self {
         Self { streams: Vec::new(), heads: Vec::new() }
     }

@@ -42,18 +42,18 @@ impl From<CommandId> for Version {
     }
 }
 
-/// Where a key stands in the order of the store: a hash of 48 bits, never 0.
+/// Position of a key in the order of the store: a hash of 48 bits, never 0.
 ///
-/// Stores are ordered by ⟨position, key⟩. A SCAN cursor is a position, so it needs no memory on
-/// any node, means the same on all of them and after a restart, and fits the numbers of clients
-/// that read it into a double.
+/// Stores are ordered by ⟨position, key⟩. A SCAN cursor is a position, so it needs no memory on any
+/// node, means the same on all of them and after a restart, and fits the numbers of clients that
+/// read it into a double.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position(u64);
 
 impl Position {
     /// Before every key.
     pub const START: Self = Self(0);
-    /// Of the first key: nothing stands at the start itself.
+    /// The least position of a key: the start itself is not used.
     pub(crate) const FIRST: Self = Self(1);
     const BITS: u32 = 48;
     /// Bytes of a position.
@@ -70,7 +70,7 @@ impl Position {
         if cursor <= Self::MAX { Some(Self(cursor)) } else { None }
     }
 
-    /// As a cursor.
+    /// Returns the position as a cursor.
     pub const fn cursor(self) -> u64 {
         self.0
     }
@@ -107,21 +107,21 @@ impl Deref for Bytes<'_> {
     }
 }
 
-/// What a key has.
+/// Entry of a key.
 #[derive(Debug)]
 pub struct Entry<'a> {
     /// The value.
     pub value: Bytes<'a>,
-    /// Who changed it last.
+    /// Command that changed it last.
     pub version: Version,
     /// From when on it does not exist.
     pub deadline: Option<u64>,
-    /// What the value is.
+    /// Type of the value.
     pub kind: Kind,
 }
 
 impl Entry<'_> {
-    /// All that it has besides the value.
+    /// Returns everything except the value.
     pub const fn stamp(&self) -> Stamp {
         Stamp { version: self.version, deadline: self.deadline, kind: self.kind }
     }
@@ -137,34 +137,34 @@ impl Entry<'_> {
         self.deadline
     }
 
-    /// [time-2] Whether the key exists at this time of the group.
+    /// [time-2] Returns whether the key exists at this time of the group.
     pub fn exists_at(&self, group_ms: u64) -> bool {
         exists_at(self.deadline, group_ms)
     }
 }
 
-/// What a key has besides its value.
+/// Metadata of a key's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
-    /// Who changed it last.
+    /// Command that changed it last.
     pub version: Version,
     /// From when on it does not exist.
     pub deadline: Option<u64>,
-    /// What the value is.
+    /// Type of the value.
     pub kind: Kind,
 }
 
 impl Stamp {
-    /// A string's.
+    /// Creates the stamp of a string.
     pub const fn string(version: Version, deadline: Option<u64>) -> Self {
         Self { version, deadline, kind: Kind::String }
     }
 
-    /// What a layer says of a key that was removed.
+    /// Stamp of a removed key in a layer.
     const ABSENT: Self = Self::string(Version::ABSENT, None);
 }
 
-/// What a key had that is replaced or removed.
+/// Previous data of a key that is replaced or removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Old {
     version: Version,
@@ -187,7 +187,7 @@ impl Old {
     }
 }
 
-/// Whose deadlines: a store has both in order.
+/// Kind of deadlines: a store keeps both kinds in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Of {
     /// Keys'.
@@ -200,21 +200,21 @@ impl Of {
     const BOTH: [Self; 2] = [Self::Keys, Self::Fields];
 }
 
-/// [time-2] Whether what has this deadline exists at this time of the group.
+/// [time-2] Returns whether a key or field with this deadline exists at this time of the group.
 fn exists_at(deadline: Option<u64>, group_ms: u64) -> bool {
     deadline.is_none_or(|deadline| deadline > group_ms)
 }
 
-/// What is done with a deadline and its key.
+/// Visitor of a deadline and its key.
 pub type Overdue<'v> = dyn FnMut(u64, &[u8]) -> ControlFlow<()> + 'v;
 
-/// What a scan does with one key.
+/// Visitor of the keys of a scan.
 pub type Visit<'v> = dyn FnMut(&[u8], &Entry<'_>) -> ControlFlow<()> + 'v;
 
-/// What is done with a row: its name and value.
+/// Visitor of a row: its name and value.
 pub type VisitRow<'v> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'v;
 
-/// Some of the rows of a collection: those from a name on, up to another one if there is one, in
+/// Range of the rows of a collection: those from a name on, up to another one if there is one, in
 /// order or backwards.
 #[derive(Clone, Copy, Debug)]
 pub struct Span<'a> {
@@ -235,18 +235,18 @@ impl<'a> Span<'a> {
         Self { from, ..Self::ALL }
     }
 
-    /// Whether no name is in it.
+    /// Returns whether the range contains no name.
     fn is_empty(&self) -> bool {
         self.to.is_some_and(|to| self.from >= to)
     }
 
-    /// Whether a name is in it.
+    /// Returns whether a name is in the range.
     fn contains(&self, name: &[u8]) -> bool {
         name >= self.from && self.to.is_none_or(|to| name < to)
     }
 }
 
-/// What the replica keeps next to the data: keys and values of its own choice.
+/// Metadata that the replica keeps with the data: keys and values of its own choice.
 pub type Metadata = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// Keys in the order of their positions. Called from one thread.
@@ -259,22 +259,22 @@ pub type Metadata = Vec<(Vec<u8>, Vec<u8>)>;
 /// A store on a disk that fails says so: [`Store::health`] whether it can go on, and
 /// [`Store::has_failed`] that what it said and did since its last commit is worthless.
 pub trait Store: Send {
-    /// The group's time from here on.
+    /// Sets the group's time.
     fn set_time(&mut self, group_ms: u64);
 
     /// The group's time.
     fn time(&self) -> u64;
 
-    /// What `key` has, whether it exists or is only stored.
+    /// Returns the entry of `key`, whether it exists or is only stored.
     fn stored(&self, key: Key<'_>) -> Option<Entry<'_>>;
 
-    /// What `key` has.
+    /// Returns the entry of `key`, if it exists.
     fn get(&self, key: Key<'_>) -> Option<Entry<'_>> {
         let group_ms = self.time();
         self.stored(key).filter(|entry| entry.exists_at(group_ms))
     }
 
-    /// Whether `key` is there.
+    /// Returns whether `key` exists.
     fn contains(&self, key: Key<'_>) -> bool {
         self.get(key).is_some()
     }
@@ -317,18 +317,18 @@ pub trait Store: Send {
     /// Returns what counts visits.
     fn meter(&self) -> &Meter;
 
-    /// How many rows of a collection come before a name; `None`: this store would have to walk to
-    /// it.
+    /// Returns the number of rows of a collection before a name; `None`: this store would have to
+    /// walk to it.
     fn rank(&self, _id: Id, _name: &[u8]) -> Option<u64> {
         None
     }
 
-    /// The name that so many rows come before. Only of a store that has ranks.
+    /// Returns the name that is preceded by this number of rows. Only of a store that has ranks.
     fn nth(&self, _id: Id, _number: u64) -> Option<Vec<u8>> {
         None
     }
 
-    /// No key names these rows any more: they are freed little by little. Nobody sees when.
+    /// Ends rows that no key names any more: they are freed little by little, which is not visible.
     fn end_rows(&mut self, id: Id);
 
     /// Removes `key`; says whether it was there.
@@ -368,7 +368,7 @@ pub trait Store: Send {
     /// Number of keys. Takes its time when many of them ended since the last call.
     fn len(&self) -> u64;
 
-    /// Whether there are no keys.
+    /// Returns whether there are no keys.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -422,21 +422,22 @@ pub trait Store: Send {
     /// Makes everything since the last call, this position and `meta` one atomic unit.
     fn commit(&mut self, applied_to: Slot, meta: &[MetaChange]);
 
-    /// No later position may survive; as
+    /// Notes that no later position may survive; as
     /// [`StateMachine::logged`](quorate_replica::service::StateMachine::logged).
     fn logged(&mut self, to: Slot) {
         let _ = to;
     }
 
-    /// What the last surviving commit said.
+    /// Returns the position and metadata of the last surviving commit.
     fn recovered(&mut self) -> (Slot, Metadata);
 
-    /// How it is; as [`StateMachine::health`](quorate_replica::service::StateMachine::health).
+    /// Returns the health of the store; as
+    /// [`StateMachine::health`](quorate_replica::service::StateMachine::health).
     fn health(&mut self) -> Health {
         Health::Well
     }
 
-    /// Whether something could not be read; as
+    /// Returns whether something could not be read; as
     /// [`StateMachine::has_failed`](quorate_replica::service::StateMachine::has_failed).
     fn has_failed(&self) -> bool {
         false
@@ -453,49 +454,56 @@ pub trait Store: Send {
     /// Ends the image, if one is going on.
     fn end_image(&mut self);
 
-    /// Other keys come in, to be all that there is; as
+    /// Begins a load of other keys, which replace all present ones; as
     /// [`StateMachine::begin_load`](quorate_replica::service::StateMachine::begin_load).
     fn begin_load(&mut self) -> Result<(), LoadError>;
 
-    /// One of them; each comes once.
+    /// Loads a key; each comes once.
     fn load(&mut self, key: Key<'_>, value: &[u8], stamp: Stamp) -> Result<(), LoadError>;
 
-    /// A row of one of them; each comes once.
+    /// Loads a row of one of the keys; each comes once.
     fn load_row(&mut self, id: Id, name: &[u8], value: &[u8]) -> Result<(), LoadError>;
 
-    /// That was all; as
+    /// Finishes a load; as
     /// [`StateMachine::finish_load`](quorate_replica::service::StateMachine::finish_load).
     fn finish_load(&mut self, at: Slot, meta: &[MetaChange]) -> Result<(), LoadError>;
 
-    /// As [`StateMachine::synced_to`](quorate_replica::service::StateMachine::synced_to).
+    /// Returns the synced position; as
+    /// [`StateMachine::synced_to`](quorate_replica::service::StateMachine::synced_to).
     fn synced_to(&mut self) -> Option<Slot> {
         None
     }
 
-    /// As [`StateMachine::start_sync`](quorate_replica::service::StateMachine::start_sync).
+    /// Starts a sync; as
+    /// [`StateMachine::start_sync`](quorate_replica::service::StateMachine::start_sync).
     fn start_sync(&mut self) {}
 
-    /// As [`StateMachine::start_scrub`](quorate_replica::service::StateMachine::start_scrub).
+    /// Starts a scrub; as
+    /// [`StateMachine::start_scrub`](quorate_replica::service::StateMachine::start_scrub).
     fn start_scrub(&mut self, bytes_per_second: u64) {
         let _ = bytes_per_second;
     }
 
-    /// As [`StateMachine::take_scrubbed`](quorate_replica::service::StateMachine::take_scrubbed).
+    /// Returns the results of the scrub; as
+    /// [`StateMachine::take_scrubbed`](quorate_replica::service::StateMachine::take_scrubbed).
     fn take_scrubbed(&mut self) -> Scrubbed {
         Scrubbed::default()
     }
 
-    /// As [`StateMachine::wants_scrub`](quorate_replica::service::StateMachine::wants_scrub).
+    /// Returns whether a scrub is needed; as
+    /// [`StateMachine::wants_scrub`](quorate_replica::service::StateMachine::wants_scrub).
     fn wants_scrub(&mut self) -> bool {
         false
     }
 
-    /// As [`StateMachine::kept_bytes`](quorate_replica::service::StateMachine::kept_bytes).
+    /// Returns the bytes kept; as
+    /// [`StateMachine::kept_bytes`](quorate_replica::service::StateMachine::kept_bytes).
     fn kept_bytes(&self) -> u64 {
         0
     }
 
-    /// As [`StateMachine::renew`](quorate_replica::service::StateMachine::renew).
+    /// Begins to rebuild the store; as
+    /// [`StateMachine::renew`](quorate_replica::service::StateMachine::renew).
     fn renew(&mut self) -> Result<(), String> {
         Err("the store has no files".to_owned())
     }

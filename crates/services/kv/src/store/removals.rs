@@ -13,7 +13,7 @@ use xxhash_rust::xxh3::Xxh3;
 use super::{Position, Version};
 use crate::encode::{Decoder, Encoder, Malformed};
 
-/// Bits of a position that do not tell groups of keys apart.
+/// Bits of a position that do not distinguish groups of keys.
 const SHIFT: u32 = Position::BITS - u16::BITS;
 /// First bytes of the metadata's keys; no key of the replica begins so.
 const META: &[u8] = b"kv.gone.";
@@ -82,7 +82,7 @@ impl Removals {
         }
     }
 
-    /// Whether a commit has nothing to do.
+    /// Returns whether a commit has nothing to do.
     pub fn is_unchanged(&self) -> bool {
         self.changed.is_empty()
     }

@@ -184,7 +184,7 @@ const fn shard_of(position: Position) -> usize {
 }
 
 impl Shard {
-    /// Where an item would stand if it were alone.
+    /// Returns the index at which an item would stand if it were alone.
     fn place(&self, position: Position) -> usize {
         let in_shard = position.cursor() << (u64::BITS - Position::BITS + SHARD_BITS);
         // A shard without slots has no bits, and no place.
@@ -198,7 +198,7 @@ impl Shard {
         rest.next().filter(|item| item.position == position)
     }
 
-    /// Where the key is, or where it would be.
+    /// Finds the index of the key, or the one for its insertion.
     fn find(&self, position: Position, key: &[u8]) -> Result<usize, usize> {
         let mut at = self.place(position);
         while let Some(Some(item)) = self.slots.get(at) {
@@ -294,8 +294,8 @@ impl Shard {
         if self.slots.is_empty() { 0 } else { 1 << self.bits }
     }
 
-    /// What is spilled stays so: a client that chose those keys must not be able to have them moved
-    /// at will.
+    /// Changes the capacity. Spilled items stay spilled: a client that chose those keys must not be
+    /// able to have them moved at will.
     fn resize(&mut self, bits: u32) {
         let capacity = 1 << bits;
         self.bits = bits;

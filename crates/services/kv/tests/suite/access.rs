@@ -54,7 +54,7 @@ struct Guarded {
 }
 
 impl Guarded {
-    /// Nobody knows yet who may do what.
+    /// Creates a node that does not know the permissions yet.
     fn unknown() -> Self {
         let mut node = Node::new(World::memory());
         let desk = Desk::default();
@@ -63,7 +63,8 @@ impl Guarded {
         Self { node, desk }
     }
 
-    /// Nobody knows yet who may do what, and requests wait for that no longer.
+    /// Creates a node that does not know the permissions yet, and where requests do not wait for
+    /// them any longer.
     fn impatient() -> Self {
         let mut guarded = Self::unknown();
         let client = guarded.connect(Who::Nobody);
@@ -126,7 +127,7 @@ impl Guarded {
         self.connect(Who::Client(name.to_owned()))
     }
 
-    /// Says it, and hears whatever is checked meanwhile.
+    /// Sends a command, and returns the replies, also to checks meanwhile.
     fn say(&mut self, client: ConnectionId, text: &str) -> String {
         let mut heard = self.node.say(client, text);
         self.judge();
@@ -134,7 +135,7 @@ impl Guarded {
         heard
     }
 
-    /// Somebody who gave a password.
+    /// Connects a client and authenticates it by password.
     fn logged_in(&mut self, name: &str) -> ConnectionId {
         let client = self.connect(Who::Nobody);
         assert_eq!(self.say(client, &format!("AUTH {name} {name}")), "+OK|");
@@ -254,7 +255,7 @@ fn a_certificate_is_a_name_and_nodes_may_do_everything() {
     assert!(heard.starts_with("-NOPERM User eve of this certificate has no role"), "{heard}");
     let node = guarded.connect(Who::Node(2));
     assert_eq!(guarded.say(node, "FLUSHALL"), "+OK|");
-    // Everybody who says nothing may read from now on.
+    // All clients that do not authenticate may read from now on.
     guarded.set("default", Role::Reader, false);
     let nobody = guarded.connect(Who::Nobody);
     for client in [eve, nobody] {
@@ -326,7 +327,7 @@ fn what_comes_behind_a_password_waits_for_it() {
     assert_eq!(guarded.node.take(client), "+OK|+OK|");
     guarded.judge();
     assert_eq!(guarded.node.take(client), format!("{WRONG}$1|v|"));
-    // Whoever leaves is not waited for, and a verdict for nobody harms nobody.
+    // A client that disconnects is not waited for, and a verdict without a client does no harm.
     guarded.node.feed(client, &request(&["AUTH", "reader", "reader"]));
     guarded.node.front.closed(client, &mut guarded.node.world);
     guarded.judge();
@@ -362,7 +363,7 @@ fn guessing_ends_the_connection_and_a_full_desk_says_so() {
     assert!(guarded.node.front.closing(client));
 }
 
-/// [access-4] A node that has just begun does not let everybody in because it knows of nobody.
+/// [access-4] A node that has just started, and knows no users yet, does not admit all clients.
 #[test]
 fn while_nobody_knows_who_may_do_what_requests_wait_as_for_a_leader() {
     let mut guarded = Guarded::unknown();
@@ -391,14 +392,15 @@ fn while_nobody_knows_who_may_do_what_requests_wait_as_for_a_leader() {
     assert!(heard.starts_with("-NOQUORUM not executed: this node does not know yet"), "{heard}");
     assert_eq!(guarded.say(client, "GET k"), heard, "and at once");
     assert_eq!(guarded.say(client, "AUTH writer writer"), heard);
-    // Known at last, and it is not for everybody.
+    // Known at last, and not all clients are admitted.
     guarded.node.world.users = Some(Users::NONE);
     guarded.set("ann", Role::Admin, true);
     assert_eq!(guarded.say(client, "GET k"), NO_AUTH);
 }
 
-/// [access-4] What opens a transaction is refused while nobody knows who may do what, and what
-/// follows is not: by then it is known. It does not run without its guard.
+/// [access-4] A command that opens a transaction is refused while permissions are not known, and
+/// the following ones are not: by then they are known. The transaction does not run without its
+/// guard.
 #[test]
 fn a_transaction_does_not_outlive_the_refusal_of_its_watch() {
     let mut guarded = Guarded::impatient();
@@ -447,7 +449,8 @@ fn a_transaction_is_never_executed_in_part_because_its_beginning_was_refused() {
     }
 }
 
-/// [access-2] A subscription is a request that goes on: who may read no more is told no more.
+/// [access-2] A subscription is a request that goes on: a client that may read no more receives no
+/// more.
 #[test]
 fn a_subscription_ends_with_the_role() {
     let mut guarded = Guarded::new();
@@ -455,7 +458,7 @@ fn a_subscription_ends_with_the_role() {
     for client in [reader, other] {
         assert!(guarded.say(client, "SUBSCRIBE c").contains("subscribe"));
     }
-    // Another change ends nobody's.
+    // Another change ends no subscription.
     guarded.set("eve", Role::Reader, false);
     guarded.turn();
     let publisher = guarded.client("ann");

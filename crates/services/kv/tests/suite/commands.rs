@@ -1,4 +1,4 @@
-//! What each command replies, on both stores, through the front.
+//! Replies of each command, on both stores, through the front.
 
 use crate::common::{Node, check, on_both_stores, request};
 use quorate_replica::front::Front as _;
@@ -633,7 +633,7 @@ fn clients_are_told_apart() {
     assert_eq!(node.say(one, "CLIENT GETNAME"), "$-1|");
 }
 
-/// What Redis refuses before it queues, it refuses here.
+/// Commands that Redis refuses before it queues them are refused here.
 #[test]
 fn transactions_do_not_survive_what_is_no_command() {
     check(

@@ -54,7 +54,7 @@ impl Random {
     }
 }
 
-/// What the front asked for and has not heard about.
+/// Request of the front that was not answered yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Asked {
     Write(Tag, Option<Sequenced>, Vec<u8>),
@@ -65,7 +65,7 @@ pub(crate) enum Asked {
     ReadInOrder(Tag),
 }
 
-/// What the front is about to hear.
+/// Completion that the front is about to receive.
 #[derive(Clone, Debug)]
 pub(crate) enum Told {
     Written(Tag, Vec<u8>),
@@ -86,7 +86,7 @@ pub(crate) struct World {
     pub(crate) forgotten: Vec<Tag>,
     /// Commands that are to be answered when they are on disks.
     pub(crate) lasting: Vec<Vec<u8>>,
-    /// Whether the group decides by memories.
+    /// The group decides by memories.
     pub(crate) volatile: bool,
     /// Applied commands, for replay.
     pub(crate) log: Vec<(CommandId, Vec<u8>)>,
@@ -94,12 +94,12 @@ pub(crate) struct World {
     pub(crate) sessions: BTreeMap<SessionId, BTreeMap<u64, Vec<u8>>>,
     /// Refuse everything with this.
     pub(crate) refuse: Option<Failure>,
-    /// When so many answers have been given, what let the next one run is over, once.
+    /// After this many answers, the permission for the next run of reads has expired, once.
     pub(crate) overtaken: Option<usize>,
-    /// Who may do what, if that is known.
+    /// Table of users, if it is known.
     pub(crate) users: Option<Users>,
     pub(crate) users_version: u64,
-    /// Which node this is.
+    /// Number of this node.
     pub(crate) node: u32,
     /// The level that the group uses.
     pub(crate) level: Level,
@@ -360,7 +360,7 @@ impl Node {
         Self::with(world, Settings::default().client_bytes_max)
     }
 
-    /// One whose connections may hold no more than this together.
+    /// Creates a node whose connections may hold no more than this together.
     pub(crate) fn with_client_bytes(bytes: usize) -> Self {
         Self::with(World::memory(), bytes)
     }
@@ -389,7 +389,7 @@ impl Node {
         self.connect_as(Who::Nobody)
     }
 
-    /// Somebody with a certificate.
+    /// Connects a client with a certificate.
     pub(crate) fn connect_as(&mut self, who: Who) -> ConnectionId {
         self.last += 1;
         let id = ConnectionId(self.last);
@@ -411,7 +411,7 @@ impl Node {
         self.pump();
     }
 
-    /// As the reactor does: sends output, offers input again.
+    /// Acts as the reactor: sends output, offers input again.
     pub(crate) fn pump(&mut self) {
         loop {
             let mut moved = false;
@@ -449,7 +449,7 @@ impl Node {
         }
     }
 
-    /// Tells the front one thing.
+    /// Passes one completion to the front.
     pub(crate) fn tell(&mut self, index: usize) {
         self.tell_silently(index);
         self.pump();
@@ -517,7 +517,7 @@ impl Node {
         self.take(id)
     }
 
-    /// The same, and nobody is sent anything.
+    /// The same, without sending anything to clients.
     pub(crate) fn feed_only(&mut self, id: ConnectionId, words: &[&str]) {
         self.front.received(id, &request(words), &mut self.world);
         while !self.world.asked.is_empty() || !self.world.told.is_empty() {

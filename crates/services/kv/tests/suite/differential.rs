@@ -31,7 +31,7 @@ pub(crate) fn log(seed: u64, length: usize) -> Vec<Vec<Vec<u8>>> {
                 let Asked::Write(_, _, command) = asked else { panic!("{line} is a write") };
                 batch.push(command);
             }
-            // Nobody answers: a new connection has room again.
+            // No reply arrives: a new connection has room again.
             if !node.front_ready(client) {
                 return slots;
             }
@@ -98,7 +98,7 @@ fn any_write(random: &mut Random) -> String {
     }
 }
 
-/// One replica's service, fed as the replica does.
+/// Service of one replica, fed as the replica does.
 struct Side {
     service: Service,
     applied_to: u64,

@@ -1,4 +1,4 @@
-//! Keyspace events: which commands make which, who hears of them, and what makes none.
+//! Keyspace events: the events of each command, their receivers, and commands that make none.
 
 use quorate_core::slot::Slot;
 use quorate_kv::{service::Service, store::memory::MemoryStore};
@@ -12,7 +12,7 @@ use crate::{
     waiting::group::Group,
 };
 
-/// What a listener was sent: events with their keys.
+/// Returns the events sent to a listener, with their keys.
 fn events(sent: &str) -> String {
     let lines: Vec<&str> = sent.split('|').collect();
     // Each message has nine lines: the last four are the channel and the text with their lengths.
@@ -23,7 +23,7 @@ fn events(sent: &str) -> String {
     messages.collect::<Vec<_>>().join(", ")
 }
 
-/// A client that hears all events of this node.
+/// Connects a client that receives all events of this node.
 fn listener(node: &mut Node, setting: &str) -> ConnectionId {
     let client = node.connect();
     let set = format!("CONFIG SET notify-keyspace-events {setting}");
@@ -32,7 +32,7 @@ fn listener(node: &mut Node, setting: &str) -> ConnectionId {
     client
 }
 
-/// As a Redis 7.0 tells it.
+/// Commands and their events, as sent by Redis 7.0.
 const OF_COMMANDS: &str = "
     SET s 1 => new s, set s
     SET s 1 EX 100 => set s, expire s
@@ -169,7 +169,7 @@ fn commands_make_the_events_that_redis_makes() {
     });
 }
 
-/// What Redis 7.0 does not have, and what differs.
+/// Events that Redis 7.0 does not have, and those that differ.
 #[test]
 fn deadlines_make_events() {
     on_both_stores(|node| {
@@ -206,7 +206,7 @@ fn deadlines_make_events() {
         node.take(hears);
         node.world.wall_ms += 10;
         assert!(node.pass());
-        // Whoever comes first tells of the end.
+        // The first command on the key reports its end.
         node.say(one, "SET a 2");
         assert_eq!(events(&node.take(hears)), "expired a, set a");
         node.say(one, "DEL b");
@@ -308,7 +308,7 @@ fn each_node_tells_its_own_listeners() {
     assert_eq!(group.take(deaf), "");
 }
 
-/// An image brings what commands did, and nobody hears of those that are skipped.
+/// An image includes the effects of commands, and the events of skipped commands are not sent.
 #[test]
 fn what_an_image_brings_makes_no_events() {
     let mut node = Node::memory();

@@ -191,7 +191,7 @@ fn a_scan_among_keys_that_ended_gives_small_pages_and_goes_on() {
     });
 }
 
-/// What is stored is imaged, whatever of it ended; the time comes with the replica's metadata.
+/// All stored data is imaged, even if it has ended; the time is part of the replica's metadata.
 #[test]
 fn an_image_has_what_ended_too_and_both_stores_go_on_alike_behind_it() {
     let folder = tempfile::tempdir().unwrap();

@@ -135,7 +135,7 @@ fn list(random: &mut Random, out: &mut Encoder<'_>, mut item: impl FnMut(&mut Ra
     }
 }
 
-/// One operation with fields of its kinds, whatever they hold.
+/// Returns an operation with fields of its kinds, with any contents.
 fn command(random: &mut Random, depth: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     let out = &mut Encoder(&mut bytes);
@@ -247,7 +247,7 @@ fn command(random: &mut Random, depth: usize) -> Vec<u8> {
     bytes
 }
 
-/// What a condition of SET or DELEX compares with.
+/// Writes a random condition of SET or DELEX.
 fn condition(random: &mut Random, out: &mut Encoder<'_>) {
     match random.below(5) {
         kind @ 0..2 => _ = out.byte(kind.to_le_bytes()[0]).bytes(&value(random)),
@@ -547,7 +547,7 @@ fn lsm(path: &Path, held_bytes: usize) -> Service {
     Service::new(Box::new(store))
 }
 
-/// One node's service, with what it last said.
+/// Service of a node, with its last output.
 struct Side {
     service: Service,
     reply: Vec<u8>,
@@ -566,7 +566,7 @@ impl Side {
         self.service.apply(id, command, &mut self.reply);
     }
 
-    /// What is proposed, the next deadline, and deadlines up to then.
+    /// Returns the proposed commands, the next deadline, and deadlines up to then.
     fn overdue(&mut self, wall_ms: u64) -> (Vec<Vec<u8>>, Option<u64>, Vec<Overdue>) {
         let (mut due, mut found) = (Vec::new(), Vec::new());
         self.service.due(&mut |command| due.push(command.to_vec()));

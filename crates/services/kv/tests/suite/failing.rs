@@ -30,7 +30,7 @@ use quorate_replica::{
 
 use crate::common::Random;
 
-/// How often a condition is looked at, and how many times before it has failed.
+/// Interval of the checks of a condition, and their number before it has failed.
 const LOOK: Duration = Duration::from_millis(1);
 const LOOKS: u32 = 60_000;
 const TOTAL: u64 = 1 << 40;
@@ -39,7 +39,7 @@ const TOTAL: u64 = 1 << 40;
 #[derive(Default)]
 struct Moody {
     full: AtomicBool,
-    /// What fails, and how.
+    /// Accesses that fail, and the errors.
     fails: Mutex<Vec<(Access, io::ErrorKind)>>,
     /// No write at all comes through.
     sealed: Mutex<Option<io::ErrorKind>>,
@@ -151,7 +151,7 @@ fn until_health(store: &mut LsmStore, wanted: fn(&Health) -> bool) -> Health {
     until("a state of health", || Some(store.health()).filter(wanted))
 }
 
-/// One key more in each slot; both stores get it.
+/// Writes one more key, in a new slot, to both stores.
 fn step(store: &mut LsmStore, model: &mut MemoryStore, slot: u64) {
     let name = slot.to_string();
     let key = Key::new(name.as_bytes()).unwrap();
@@ -262,7 +262,7 @@ fn a_failed_write_is_survived_by_opening_the_tree_again() {
     }
 }
 
-/// What cannot be read is worth nothing: nor is what was made of it.
+/// Data that cannot be read is worthless, and so are results based on it.
 #[test]
 fn a_failed_read_is_survived_and_the_second_one_begins_anew() {
     let folder = tempfile::tempdir().unwrap();
@@ -494,7 +494,7 @@ fn a_store_in_trouble_can_be_dropped() {
     }
 }
 
-/// What a store once removed it removes again, if it had to start empty in between.
+/// Data that a store once removed is removed again, if it had to start empty in between.
 #[test]
 fn a_store_begun_anew_removes_what_was_flushed_again() {
     let folder = tempfile::tempdir().unwrap();
@@ -557,8 +557,8 @@ fn what_a_flush_leaves_is_removed_all_the_same() {
     assert_eq!(store.len(), 0);
 }
 
-/// [scrub-2] Nobody needs what a flush left. That it cannot be read ends its removal, and costs
-/// nothing that is sound.
+/// [scrub-2] Data that a flush left is not needed. A failure to read it ends its removal, and sound
+/// data remains.
 #[test]
 fn what_is_to_be_removed_and_cannot_be_read_takes_nothing_away() {
     let folder = tempfile::tempdir().unwrap();
@@ -736,8 +736,8 @@ fn a_node_whose_store_is_full_goes_on_voting() {
     assert_eq!(group.get(three, "b"), Outcome::Read(b"$1\r\nv\r\n".to_vec()));
 }
 
-/// A leader that cannot read its store leads no longer than it must, and its clients hear that they
-/// should go elsewhere.
+/// A leader that cannot read its store leads no longer than it must, and its clients are sent
+/// elsewhere.
 #[test]
 fn a_leader_whose_store_is_down_hands_over() {
     let mut group = Group::new(2);

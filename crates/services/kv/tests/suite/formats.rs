@@ -13,7 +13,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// What the log keeps. A line of this table may be added, never changed.
+/// Encoding of commands in the log. A line of this table may be added, never changed.
 #[test]
 fn encoded_commands_stay_as_they_are() {
     let cases = [
@@ -207,7 +207,7 @@ fn encoded_commands_of_collections_stay_as_they_are() {
     }
 }
 
-/// What the disk keeps of a collection.
+/// Stored form of a collection on disk.
 #[test]
 fn stored_rows_stay_as_they_are() {
     let folder = tempfile::tempdir().unwrap();
@@ -264,7 +264,7 @@ fn stored_rows_stay_as_they_are() {
     assert_eq!(entries, expected);
 }
 
-/// What the disk keeps.
+/// Stored form of entries on disk.
 #[test]
 fn stored_entries_stay_as_they_are() {
     let folder = tempfile::tempdir().unwrap();

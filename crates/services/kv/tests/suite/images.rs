@@ -69,7 +69,7 @@ fn take_items(service: &mut Service, bytes: usize, items: &mut Vec<Vec<u8>>) -> 
     service.next_image(bytes, &mut |item| items.push(item.to_vec()))
 }
 
-/// As a replica does: not while the service is behind.
+/// Loads the items as a replica does: not while the service is behind.
 fn load(service: &mut Service, items: &[Vec<u8>], at: Slot, meta: &[MetaChange]) {
     service.begin_load().unwrap();
     for item in items {
@@ -79,7 +79,7 @@ fn load(service: &mut Service, items: &[Vec<u8>], at: Slot, meta: &[MetaChange])
     service.finish_load(at, meta).unwrap();
 }
 
-/// What a damaged snapshot left behind is given up: a service begins with the log again.
+/// The remains of a damaged snapshot are discarded: a service begins with the log again.
 #[test]
 fn a_load_of_nothing_before_the_first_slot_leaves_an_empty_store() {
     let folder = tempfile::tempdir().unwrap();
@@ -382,7 +382,7 @@ fn a_flush_after_a_load_that_ended_early_is_empty() {
     assert_eq!(contents(&store), Contents::new());
 }
 
-/// What is asked of a load that is none, or is over.
+/// Calls of a load that has not begun, or is over, are refused.
 #[test]
 fn items_that_make_no_sense_end_a_load_and_another_one_can_be_begun() {
     let (items, whole) = made(4, 50);
@@ -420,7 +420,7 @@ fn items_that_make_no_sense_end_a_load_and_another_one_can_be_begun() {
                     break;
                 }
             }
-            // Longer values and other versions are as good as any: the digest tells them apart.
+            // Longer values and other versions are as good as any: the digest distinguishes them.
             let result = result.and_then(|()| service.finish_load(Slot(2), &[]));
             if result.is_err() {
                 assert_eq!(service.finish_load(Slot(2), &[]), Err(LoadError::NotLoading));
@@ -434,7 +434,7 @@ fn items_that_make_no_sense_end_a_load_and_another_one_can_be_begun() {
     }
 }
 
-/// A commit in the middle of a load would mix two states; whoever breaks the rule gets neither.
+/// A commit in the middle of a load would mix two states; if it is tried, neither remains.
 #[test]
 fn nothing_is_committed_within_a_load() {
     let folder = tempfile::tempdir().unwrap();

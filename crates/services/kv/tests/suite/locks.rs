@@ -316,8 +316,8 @@ fn other_scripts_are_refused_and_hashes_are_learnt() {
     assert!(Scripts::default().find(PY_EXTEND.as_bytes()) == Some(Meaning::Extend));
 }
 
-/// What is published is heard on every node that applies it, by those who subscribed there; a lock
-/// that is given back is published, too.
+/// A published message is received on every node that applies it, by its subscribers there; the
+/// release of a lock is published, too.
 #[test]
 fn who_subscribed_hears_what_is_published() {
     on_both_stores(|node| {
@@ -367,7 +367,7 @@ fn who_subscribed_hears_what_is_published() {
     });
 }
 
-/// Who listens and reads nothing is closed, and does not miss messages silently.
+/// A subscriber that does not read is closed, and does not miss messages silently.
 #[test]
 fn listener_that_does_not_read_is_closed() {
     let mut node = Node::with_client_bytes(1 << 20);

@@ -135,8 +135,8 @@ fn a_store_that_ends_within_a_run_is_at_an_earlier_commit() {
     assert_eq!(&*store.get(b"a".into()).unwrap().value, b"1");
 }
 
-/// What is read is the same wherever it lies: in memory, on its way to the tree, in the tree, or in
-/// several of them.
+/// Reads give the same result wherever the data is: in memory, on its way to the tree, in the tree,
+/// or in several of them.
 #[test]
 fn the_layers_are_one() {
     for held_bytes in [0, 200, 2000, usize::MAX] {

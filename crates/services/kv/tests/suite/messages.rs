@@ -1,5 +1,5 @@
-//! Messages by name, by pattern and on channels of shards: who hears what, in which form, and what
-//! PUBSUB says of it.
+//! Messages by name, by pattern and on channels of shards: their receivers, their form, and the
+//! replies of PUBSUB.
 
 use quorate_replica::front::{ConnectionId, Front as _};
 
@@ -175,8 +175,8 @@ fn patterns_are_few_and_short() {
     assert!(node.take(client).starts_with("*4|$8|pmessage|"));
 }
 
-/// How many heard a message only its own node knows: where a reply is the same on every node, it
-/// says nothing of them.
+/// The number of receivers of a message is known to its own node only: a reply that is the same on
+/// every node does not include it.
 #[test]
 fn replies_that_are_stored_do_not_count_listeners() {
     let mut node = Node::memory();

@@ -8,7 +8,7 @@ fn write_count(node: &Node) -> usize {
     node.world.asked.iter().filter(|asked| matches!(asked, Asked::Write(..))).count()
 }
 
-/// What the front asked for, in order.
+/// Returns the requests of the front, in order.
 fn asked(node: &Node) -> String {
     let word = |asked: &Asked| match asked {
         Asked::Write(..) => "write",
@@ -188,7 +188,7 @@ fn reads_among_writes_go_out_with_them_and_run_between_them() {
     }
 }
 
-/// One write does not make a stream of reads a burden on the log forever.
+/// A single write does not make a stream of reads a burden on the log forever.
 #[test]
 fn reads_behind_a_write_share_confirmations_again_once_it_is_done() {
     let mut node = Node::memory();
@@ -222,7 +222,7 @@ fn writes_wait_for_runs_that_were_asked_for() {
     assert_eq!(node.take(client), "$-1|+OK|$1|1|+OK|");
 }
 
-/// What names a position, or must be known before what follows is sent, is alone.
+/// A command that names a position, or must be known before the following ones are sent, is alone.
 #[test]
 fn watch_and_digest_wait_for_the_writes_before_them() {
     let mut node = Node::memory();
@@ -255,7 +255,7 @@ fn a_read_does_not_join_a_confirmation_that_began_before_it_arrived() {
     let mut node = Node::memory();
     let (one, other) = (node.connect(), node.connect());
     node.feed(one, b"GET a\r\n");
-    // Confirmed at a moment before the other client's write; told late.
+    // Confirmed at a moment before the other client's write; reported late.
     node.execute(0);
     node.feed(other, b"SET a 1\r\n");
     node.execute(0);
@@ -309,7 +309,7 @@ fn stale_reads_behind_failed_writes_are_answered() {
     assert!(failed(replies[6]) && replies.len() == 7, "{replies:?}");
 }
 
-/// One connection sees the same replies however long everything takes.
+/// A connection sees the same replies however long everything takes.
 #[test]
 fn a_connection_cannot_tell_a_slow_replica_from_an_instant_one() {
     for seed in 0..150 {
@@ -450,7 +450,8 @@ fn quit_waits_for_what_was_asked_before() {
     assert_eq!(node.input[&client], b"", "what follows is thrown away");
 }
 
-/// What a web page can make a browser send, and what a TLS client sends: nothing of it is executed.
+/// Requests that a web page can make a browser send, and those of a TLS client: none of them is
+/// executed.
 #[test]
 fn other_protocols_are_closed_before_anything_is_executed() {
     let body = "\r\nSET a 1\r\n*3\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\n1\r\n";
@@ -564,7 +565,7 @@ fn replies_that_nobody_reads_stop_the_input() {
     assert!(node.front.ready(client));
 }
 
-/// Room may come without output: the reactor has to hear of it all the same.
+/// Space may become free without output: the reactor has to be notified all the same.
 #[test]
 fn a_connection_with_room_again_is_reported() {
     let mut node = Node::memory();
@@ -637,8 +638,8 @@ fn replies_of_all_connections_are_bounded_together() {
     assert_eq!(node.front.held_bytes(), 0);
 }
 
-/// What is queued between MULTI and EXEC counts as well; who is refused has no transaction any
-/// more, and holds nothing for it.
+/// Commands queued between MULTI and EXEC count as well; a refused client has no transaction any
+/// more, and no memory is held for it.
 #[test]
 fn transactions_that_are_queued_are_bounded_together() {
     let mut node = Node::with_client_bytes(8 << 20);
@@ -704,7 +705,8 @@ fn large_replies_of_writes_are_few_at_a_time() {
     assert_eq!(node.take(client).matches('|').count(), 199);
 }
 
-/// What one client was told, another one reads: on any interleaving of two connections.
+/// A result acknowledged to one client is visible to another one: on any interleaving of two
+/// connections.
 #[test]
 fn two_connections_see_what_was_acknowledged_to_the_other() {
     for seed in 0..60 {

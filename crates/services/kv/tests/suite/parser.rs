@@ -6,7 +6,7 @@ use crate::common::{Random, request};
 
 const BYTES_MAX: usize = 1000;
 
-/// What came out of a stream of bytes that arrived in these pieces.
+/// Contents of a stream of bytes that arrived in these pieces.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Seen {
     requests: Vec<Vec<Vec<u8>>>,

@@ -87,7 +87,7 @@ fn used(path: &Path) -> usize {
     bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1)
 }
 
-/// What a loss of power may leave of bytes that were not synced.
+/// Damages bytes that were not synced, as a loss of power may.
 fn lose(bytes: &mut Vec<u8>, from: usize, random: &mut Random) {
     let length = bytes.len();
     if from >= length {

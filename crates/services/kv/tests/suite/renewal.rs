@@ -1,5 +1,5 @@
-//! Files of a store on disk are damaged where nobody reads: a scrub finds it, the node serves on,
-//! and builds the store anew when another node has sent a snapshot ([scrub-8]).
+//! Files of a store on disk are damaged where no client reads: a scrub finds it, the node serves
+//! on, and rebuilds the store when another node has sent a snapshot ([scrub-8]).
 
 use std::{
     fs,
@@ -111,7 +111,7 @@ impl Group {
         assert!(matches!(outcome, Outcome::Written(_)), "{key}: {outcome:?}");
     }
 
-    /// Whether this node answers with the key's value.
+    /// Returns whether this node answers with the key's value.
     fn has(&mut self, node: NodeId, key: &str) -> bool {
         let mut query = vec![2];
         Encoder(&mut query).bytes(key.as_bytes());
@@ -119,7 +119,7 @@ impl Group {
         matches!(self.outcome(node, tag), Outcome::Read(value) if value.len() > VALUE_BYTES)
     }
 
-    /// So much that every store has tables, and every log begins behind what is in them.
+    /// Writes enough data that every store has tables, and every log begins after their contents.
     fn fill(&mut self) {
         for number in 0..300 {
             let node = self.nodes[number % self.nodes.len()];
@@ -164,8 +164,8 @@ impl Group {
         turn_in_the_middle(file);
     }
 
-    /// The same in its largest table: where keys lie, and not what finds them. Whoever asks for no
-    /// key there never reads it; compaction does.
+    /// Does the same in its largest table, in the part with keys, not in the index. A client that
+    /// reads no key there never reads it; compaction does.
     fn spoil_keys(&self, node: NodeId) {
         let files = files_in(&self.store(node), "tables");
         let bytes = |file: &PathBuf| fs::metadata(file).unwrap().len();
@@ -261,8 +261,8 @@ fn a_damaged_store_is_built_anew_from_a_peers_snapshot_and_serves_until_then() {
     }
 }
 
-/// What it has is all there is: it serves that, and says what is damaged. Nor does a snapshot that
-/// cannot be read, or what was removed and cannot be, take anything away.
+/// The data of the only node is all there is: it serves that, and reports the damage. A snapshot
+/// that cannot be read, or removed data that cannot be, does not take anything away either.
 #[test]
 fn a_group_of_one_keeps_what_it_has() {
     let mut group = Group::new(1, 2);
@@ -285,7 +285,7 @@ fn a_group_of_one_keeps_what_it_has() {
     assert!(!group.is_aside(one));
 }
 
-/// Two of three: each gets its snapshot from the third, whoever else is asked.
+/// Two of three: each gets its snapshot from the third, regardless of which others are asked.
 #[test]
 fn two_damaged_stores_are_built_anew_and_the_group_serves() {
     let mut group = Group::new(3, 3);
@@ -312,7 +312,7 @@ fn two_damaged_stores_are_built_anew_and_the_group_serves() {
     }
 }
 
-/// All on the same night: nobody has a snapshot to give, so nobody gives up anything.
+/// All on the same night: no node has a snapshot to send, so none discards anything.
 #[test]
 fn when_all_stores_are_damaged_all_keep_what_they_have() {
     let mut group = Group::new(3, 4);

@@ -1,4 +1,4 @@
-//! What a node says of the commands it was asked for: counts and times.
+//! Statistics of a node about the commands of its clients: counts and times.
 
 use quorate_replica::front::Front as _;
 
@@ -166,9 +166,9 @@ fn slowlog_is_bounded_and_shortens_as_redis_does() {
     assert!(node.front.held_bytes() < idle + 64 * 1024, "and given back");
 }
 
-/// When memory is short, the client that holds most is closed. What is noted of an open command
-/// must not make that the one client that has one: it would connect again, and be closed again, for
-/// as long as the others are idle.
+/// The client that holds most is closed when memory is short. Notes of an open command must not
+/// make that the one client that has one: it would connect again, and be closed again, for as long
+/// as the others are idle.
 #[test]
 fn noting_arguments_makes_no_client_heavier() {
     let mut node = Node::memory();
@@ -227,7 +227,7 @@ fn latency_has_spikes_and_their_parts() {
     assert!(node.say(client, "LATENCY DOCTOR").contains("No command took 10 ms"));
 }
 
-/// What a client says of who it is never gets there, however slow the node is.
+/// A client's credentials never appear there, however slow the node is.
 #[test]
 fn slowlog_has_no_secrets() {
     let mut node = Node::memory();

@@ -1,5 +1,5 @@
-//! What commands may visit ([visit-1] to [visit-3]); the harness compares it with what they do
-//! visit, in every test.
+//! Bounds of the visits of commands ([visit-1] to [visit-3]); the harness compares them with the
+//! actual visits, in every test.
 
 use quorate_kv::commands::{transactions::ABSENT_LEVEL, visits::VISITS_MAX};
 

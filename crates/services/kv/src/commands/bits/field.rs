@@ -8,14 +8,14 @@ use crate::{
     resp::{integer::parse_integer, reply::Reply},
 };
 
-/// How wide a number is, and whether it has a sign.
+/// Width and signedness of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Width {
     signed: bool,
     bits: u8,
 }
 
-/// What becomes of a number that does not fit.
+/// Handling of a number that does not fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Overflow {
     Wrap = 0,
@@ -23,7 +23,7 @@ pub(super) enum Overflow {
     Fail = 2,
 }
 
-/// What is done with a number.
+/// Operation on a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
     Get,
@@ -31,7 +31,7 @@ pub(super) enum Action {
     Add(i64),
 }
 
-/// One of several things to do.
+/// Single step of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Step {
     pub(super) action: Action,
@@ -46,7 +46,7 @@ impl Width {
         if bits >= 1 && bits <= most { Some(Self { signed, bits }) } else { None }
     }
 
-    /// `i16`, `u8`.
+    /// Parses a type such as `i16` or `u8`.
     pub(super) fn parse(text: &[u8]) -> Option<Self> {
         let (sign, bits) = text.split_first()?;
         let signed = match sign {
@@ -61,7 +61,7 @@ impl Width {
         self.bits
     }
 
-    /// The least and the greatest number.
+    /// Returns the least and the greatest number.
     const fn ends(self) -> (i128, i128) {
         if self.signed {
             let half = 1_i128 << (self.bits - 1);
@@ -71,7 +71,7 @@ impl Width {
         }
     }
 
-    /// The number that has these lowest bits.
+    /// Returns the number that has these lowest bits.
     const fn wrapped(self, number: i128) -> i128 {
         let range = 1_i128 << self.bits;
         let rest = number.rem_euclid(range);
@@ -138,7 +138,7 @@ impl Step {
         Ok(steps)
     }
 
-    /// The bits that it is about.
+    /// Returns the range of bits that the step accesses.
     fn places(&self) -> std::ops::Range<u64> {
         let end = self.offset.saturating_add(self.width.bits.into());
         self.offset..end

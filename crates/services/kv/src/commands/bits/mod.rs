@@ -183,7 +183,7 @@ fn encode_bitpos(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> 
     write_range(r, 2, out)
 }
 
-/// How strings are combined.
+/// Bitwise operation on strings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum How {
     And = 0,

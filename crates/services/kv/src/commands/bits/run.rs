@@ -34,7 +34,7 @@ pub(super) fn get(
 /// A string to be changed, and its deadline.
 type Grown = (Vec<u8>, Option<u64>);
 
-/// A string that has at least so many bytes.
+/// Returns the string, extended to at least this many bytes.
 pub(super) fn grown(
     state: &mut Writing<'_>,
     key: Key<'_>,
@@ -169,7 +169,7 @@ pub(super) fn position(
         .find(|(_, (byte, bits))| (byte ^ flip) & bits != 0);
     let found =
         found.map(|(at, (byte, bits))| at * 8 + u64::from(((byte ^ flip) & bits).leading_zeros()));
-    // Behind a string are zeros, as long as nobody says where it ends.
+    // A string is followed by zeros unless its end is given.
     let beyond = (bit == 0 && flags & 2 == 0).then_some(to);
     let found = found.or(beyond);
     reply.integer(found.map_or(-1, |at| i64::try_from(at).unwrap_or(i64::MAX)));

@@ -146,10 +146,10 @@ const COMMANDS: &[Spec] = &[
 /// No deadline of a field is later, as in Redis.
 const LATEST_MS: i64 = (1 << 46) - 1;
 
-/// What is said of each field.
+/// Reply for each field.
 mod answer {
     pub(super) const NO_FIELD: i64 = -2;
-    /// It has no deadline.
+    /// The field has no deadline.
     pub(super) const NONE: i64 = -1;
     /// The condition does not hold.
     pub(super) const REFUSED: i64 = 0;

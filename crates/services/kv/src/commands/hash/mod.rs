@@ -242,7 +242,7 @@ const COMMANDS: &[Spec] = &[
     ),
 ];
 
-/// What HSET and its relatives say of their success.
+/// Forms of the reply of HSET and its relatives.
 mod how {
     /// HSET: how many fields are new.
     pub(super) const COUNT: u8 = 0;
@@ -252,7 +252,7 @@ mod how {
     pub(super) const ABSENT: u8 = 2;
 }
 
-/// What HKEYS and its relatives ask for.
+/// Parts that HKEYS and its relatives return.
 mod part {
     pub(super) const FIELDS: u8 = 1;
     pub(super) const VALUES: u8 = 2;

@@ -48,7 +48,7 @@ impl<'s> Hash<'s> {
         }
     }
 
-    /// When a field ends that is there.
+    /// Returns the deadline of a field that is there.
     pub(super) fn deadline(&self, field: &[u8]) -> Option<u64> {
         match self {
             Self::Rows(view) => view.deadline_of(&placed(b"", field)),
@@ -56,7 +56,7 @@ impl<'s> Hash<'s> {
         }
     }
 
-    /// Bytes of fields and values, if they are known.
+    /// Returns the bytes of fields and values, if they are known.
     fn bytes(&self) -> u64 {
         match self {
             Self::Rows(view) if view.has_ended() => 0,
@@ -65,7 +65,7 @@ impl<'s> Hash<'s> {
         }
     }
 
-    /// All fields with their values, until one is enough.
+    /// Visits all fields with their values, until the visitor stops.
     fn each(&self, visit: &mut VisitRow<'_>) {
         match self {
             Self::Rows(view) => each_placed(view, b"", Position::START, visit),

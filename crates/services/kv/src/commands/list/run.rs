@@ -70,7 +70,7 @@ impl View<'_> {
         });
     }
 
-    /// The number of an element that may be counted from the back.
+    /// Returns the number of an element that may be counted from the end.
     fn number(&self, index: i64) -> Option<u64> {
         let number = match u64::try_from(index) {
             Ok(index) => index,
@@ -81,7 +81,7 @@ impl View<'_> {
 }
 
 impl Change<'_, '_> {
-    /// One more element at an end.
+    /// Adds an element at an end.
     pub(in crate::commands) fn push(&mut self, end: End, value: &[u8]) {
         let place = match end {
             End::Left => {
@@ -275,8 +275,8 @@ pub(super) fn push(
     Ok(())
 }
 
-/// Takes up to so many elements from an end into a reply; an error in their place if that would be
-/// too large.
+/// Takes up to this many elements from an end into a reply; an error in their place if that would
+/// be too large.
 fn take(list: &mut Change<'_, '_>, end: End, most: u64) -> Items {
     let most = most.min(list.header.count);
     let (mut items, mut lengths) = (Items::default(), Vec::new());
@@ -354,8 +354,8 @@ pub(super) fn pop_first(
     Ok(())
 }
 
-/// Key and elements as LMPOP tells them, or without a count key and element as BLPOP does; `false`:
-/// the list is absent, and nothing is said.
+/// Writes key and elements in the form of LMPOP, or without a count key and element in that of
+/// BLPOP; `false`: the list is absent, and nothing is written.
 pub(in crate::commands) fn pop_from(
     key: Key<'_>,
     end: End,
@@ -454,7 +454,7 @@ pub(super) fn trim(
                 list.drop_end(end, value.len());
             }
         }
-        // Redis tells it also if nothing was removed.
+        // Redis sends this event even if nothing was removed.
         list.event(class::LIST, "ltrim");
         if kept < count {
             list.close();
@@ -484,7 +484,7 @@ fn equals(list: &View<'_>, count: i64, element: &[u8]) -> (u64, u64, u64) {
     (found, first, last)
 }
 
-/// The number of the first element that is so.
+/// Returns the number of the first element equal to the pivot.
 fn find(list: &View<'_>, pivot: &[u8]) -> Option<u64> {
     let mut found = None;
     list.elements(0, list.header.count, false, &mut |number, value| {

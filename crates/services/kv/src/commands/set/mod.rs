@@ -255,7 +255,7 @@ const COMMANDS: &[Spec] = &[
     ),
 ];
 
-/// How sets are combined.
+/// Set operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum How {
     Intersection = 0,

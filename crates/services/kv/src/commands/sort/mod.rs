@@ -52,7 +52,7 @@ const COMMANDS: &[Spec] = &[
     ),
 ];
 
-/// How elements are sorted, and what is said of each.
+/// Order of elements, and the reply for each.
 #[derive(Clone, Copy)]
 struct Order<'a> {
     /// The largest first.
@@ -61,9 +61,9 @@ struct Order<'a> {
     alpha: bool,
     /// By what stands at these keys; a pattern without a star: not at all.
     by: Option<&'a [u8]>,
-    /// So many are skipped, and so many are wanted; less than 0: all.
+    /// Numbers of elements to skip and to return; less than 0: all.
     limit: (i64, i64),
-    /// What is said instead of the element itself.
+    /// Patterns to return instead of the element itself.
     gets: List<'a>,
 }
 

@@ -25,7 +25,7 @@ const LOOKED_AT_MAX: u64 = 262_144;
 /// Most bytes of them, and of what they are sorted by.
 const BYTES_MAX: u64 = 32 << 20;
 
-/// What is said of more.
+/// The error above these limits.
 const TOO_MUCH: &str =
     "TOOBIG not executed: SORT may look at 262144 elements and keys, with 32 MiB together";
 /// Redis' words for what is no number.
@@ -48,7 +48,7 @@ impl Refused {
     }
 }
 
-/// What a command may still look at.
+/// Work done by a command, counted against its limits.
 struct Work {
     looked_at: u64,
     bytes: u64,
@@ -104,7 +104,7 @@ impl<'a> Pattern<'a> {
     }
 }
 
-/// What an element is sorted by.
+/// Sort key of an element.
 enum Weight {
     Itself,
     Number(Score),
@@ -218,7 +218,7 @@ fn limited(elements: Vec<Vec<u8>>, (skipped, wanted): (i64, i64)) -> Vec<Vec<u8>
     elements.into_iter().skip(skipped).take(wanted).collect()
 }
 
-/// What is said of the elements; `None` for what is not there.
+/// Returns the results for the elements; `None` for missing ones.
 fn results(
     key: Key<'_>,
     order: &Order<'_>,

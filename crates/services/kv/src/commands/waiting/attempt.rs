@@ -1,5 +1,5 @@
-//! One attempt to take an element: what every node does for a command that waits, each time that it
-//! is tried.
+//! An attempt to take an element: executed by every node for a command that waits, each time that
+//! it is tried.
 
 use crate::{
     commands::{
@@ -14,19 +14,19 @@ use crate::{
     store::collection::Kind,
 };
 
-/// What is taken, and from which keys: from the first that has something.
+/// Elements to take, and the keys to take them from: the first that has something.
 #[derive(Clone, Copy)]
 pub(crate) struct Attempt<'a> {
     pub(crate) keys: Keys<'a>,
     action: Action<'a>,
 }
 
-/// What is taken.
+/// Elements to take.
 #[derive(Clone, Copy)]
 pub(super) enum Action<'a> {
     /// Elements of a list; one and no array of them without a number.
     List(End, Option<u64>),
-    /// One from an end, which goes to an end of another list.
+    /// Move an element from an end to an end of another list.
     Move(End, End, Key<'a>),
     /// Members of a sorted set, those with the highest scores if so; as of a list.
     Zset(bool, Option<u64>),
@@ -76,7 +76,7 @@ impl<'a> Attempt<'a> {
         Ok(Self { keys, action })
     }
 
-    /// What its keys hold.
+    /// Returns the kind of its keys.
     pub(crate) const fn kind(&self) -> Kind {
         match self.action {
             Action::List(..) | Action::Move(..) => Kind::List,
@@ -84,7 +84,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// How many elements it takes at most.
+    /// Returns the maximum number of elements that it takes.
     pub(crate) const fn wanted(&self) -> u64 {
         match self.action {
             Action::List(_, Some(count)) | Action::Zset(_, Some(count)) => count,
@@ -124,7 +124,7 @@ impl<'a> Attempt<'a> {
         false
     }
 
-    /// What is said of one that found nothing and does not wait.
+    /// Writes the reply of an attempt that found nothing and does not wait.
     pub(super) fn nothing(&self, reply: &mut Reply<'_>) {
         match self.action {
             Action::Move(..) => reply.null(),

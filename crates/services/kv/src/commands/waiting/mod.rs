@@ -149,8 +149,8 @@ const COMMANDS: &[Spec] = &[
     ),
 ];
 
-/// How long an encoded command lets its client wait, in milliseconds; 0: without end. `None`: it is
-/// no such command.
+/// Returns how long an encoded command lets its client wait, in milliseconds; 0: without end.
+/// `None`: not such a command.
 pub fn waits_ms(command: &[u8]) -> Option<u64> {
     parts(command).ok().map(|(ms, _)| ms)
 }

@@ -64,15 +64,14 @@ pub fn encode_look(owner: Owner, all: bool, from: &[u8], out: &mut Encoder<'_>) 
     out.byte(u8::from(all)).bytes(from);
 }
 
-/// A client of another node for whom something has come, and the command that it last gave a sign
-/// with.
+/// A client of another node for which an element has arrived, and the command of its last sign.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Seen {
-    /// Whose client.
+    /// Owner of the client.
     pub owner: Owner,
-    /// Which one.
+    /// Number of the client at its owner.
     pub number: u64,
-    /// When it got in line, or tried in vain last.
+    /// Version at which it joined the line, or last tried in vain.
     pub version: Version,
 }
 
@@ -85,7 +84,7 @@ pub struct Look {
     pub others: Vec<Seen>,
     /// All clients of the front that are in line, in their order, if that was asked for.
     pub all: Option<Vec<u64>>,
-    /// Where the next look goes on, if there is more.
+    /// Position at which the next look resumes, if there is more.
     pub next: Vec<u8>,
 }
 
@@ -140,7 +139,7 @@ fn decode_seen(from: &mut Decoder<'_>) -> Result<Seen, Malformed> {
     Ok(Seen { owner, number, version: Version { slot, index } })
 }
 
-/// How many elements a key has, if it is of a kind that clients wait for.
+/// Returns the number of elements of a key, if it is of a kind that clients wait for.
 pub(crate) fn elements(store: &dyn Store, key: &[u8]) -> Option<(Kind, u64)> {
     let entry = store.get(Key::new(key).ok()?)?;
     if !matches!(entry.kind, Kind::List | Kind::Zset) {
@@ -149,14 +148,14 @@ pub(crate) fn elements(store: &dyn Store, key: &[u8]) -> Option<(Kind, u64)> {
     Some((entry.kind, Header::from_bytes(&entry.value)?.count))
 }
 
-/// Whether a client that got in line then may take from a key: there is one more than those before
-/// it take.
+/// Returns whether a client that joined the line then may take from a key: there is one more
+/// element than those before it take.
 fn has_turn(state: &Writing<'_>, since: Version, key: Key<'_>) -> bool {
     let found = elements(state.store, key.bytes());
     found.is_some_and(|(kind, count)| state.waits.has_turn(since, key.bytes(), kind, count))
 }
 
-/// One attempt, as between MULTI and EXEC: nobody waits.
+/// Makes one attempt without waiting, as between MULTI and EXEC.
 pub(super) fn attempt(
     from: &mut Decoder<'_>,
     state: &mut Writing<'_>,
@@ -170,7 +169,8 @@ pub(super) fn attempt(
     Ok(())
 }
 
-/// An attempt at the end of the line; if there is nothing, the client stands there from now on.
+/// Makes an attempt at the end of the line; if there is nothing, the client stands there from now
+/// on.
 pub(super) fn wait(
     from: &mut Decoder<'_>,
     state: &mut Writing<'_>,
@@ -195,7 +195,7 @@ pub(super) fn wait(
     Ok(())
 }
 
-/// A client takes what has come, if it is still there.
+/// Takes an arrived element for a client, if it is still there.
 pub(super) fn claim(
     from: &mut Decoder<'_>,
     state: &mut Writing<'_>,
@@ -253,7 +253,8 @@ pub(super) fn withdraw(
     Ok(())
 }
 
-/// A client has not claimed what came for it: nobody is there who would, at its whole node.
+/// Removes all clients of a front, one of which has not claimed its element: the whole node is
+/// taken for dead.
 pub(super) fn depose(
     from: &mut Decoder<'_>,
     state: &mut Writing<'_>,
@@ -269,7 +270,8 @@ pub(super) fn depose(
     Ok(())
 }
 
-/// What has come, and for whom. Not for clients: the answer is no reply.
+/// Looks for arrived elements and the clients that may take them. Not for clients: the answer is no
+/// reply.
 pub(super) fn look(
     from: &mut Decoder<'_>,
     state: &Reading<'_>,

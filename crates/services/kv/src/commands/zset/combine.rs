@@ -22,7 +22,7 @@ use crate::{
     store::{Position, Store, collection::Kind},
 };
 
-/// How sets are combined.
+/// Set operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum How {
     Union = 0,
@@ -41,7 +41,7 @@ impl How {
     }
 }
 
-/// What becomes of the scores of a member that several sets have.
+/// Aggregation of the scores of a member that several sets have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Aggregate {
     Sum = 0,
@@ -61,7 +61,7 @@ impl Aggregate {
     }
 }
 
-/// What is combined, and how.
+/// Inputs and operation of a combination.
 struct Plan<'a> {
     how: How,
     aggregate: Aggregate,
@@ -179,7 +179,7 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// One of the sets.
+/// Input set of a combination.
 #[derive(Clone, Copy)]
 struct Source<'s> {
     view: View<'s>,
@@ -188,7 +188,7 @@ struct Source<'s> {
 }
 
 impl Source<'_> {
-    /// What its own score of a member counts.
+    /// Returns the weighted score of a member.
     fn weighted(&self, score: Score) -> Score {
         Score::new(score.number() * self.weight.number()).unwrap_or(Score::ZERO)
     }

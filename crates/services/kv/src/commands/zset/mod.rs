@@ -458,7 +458,7 @@ const COMMANDS: &[Spec] = &[
     ),
 ];
 
-/// How the names of rows begin that have a member and its score. Part of the format.
+/// Prefix of the names of rows that have a member and its score. Part of the format.
 pub(super) const MEMBER: &[u8] = &[0];
 /// The same of rows in the order of scores.
 const ORDER: u8 = 1;

@@ -20,7 +20,7 @@ const LIMIT_OF_RANKS: &str =
 const SCORES_OF_NAMES: &str =
     "ERR syntax error, WITHSCORES not supported in combination with BYLEX";
 
-/// What the ends of a range are.
+/// Type of the ends of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum By {
     Rank,
@@ -71,7 +71,7 @@ impl<'a> Name<'a> {
         })
     }
 
-    /// Whether a name is not before it, as the lower end of a range.
+    /// Returns whether a name is not below it, as the lower end of a range.
     fn is_reached_by(self, name: &[u8]) -> bool {
         match self {
             Self::Least => true,
@@ -81,7 +81,7 @@ impl<'a> Name<'a> {
         }
     }
 
-    /// Whether a name is not behind it, as the upper end of a range.
+    /// Returns whether a name is not above it, as the upper end of a range.
     fn reaches(self, name: &[u8]) -> bool {
         match self {
             Self::Least => false,
@@ -128,7 +128,7 @@ impl Limit {
     }
 }
 
-/// Which members.
+/// Range of members.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Range<'a> {
     Ranks(i64, i64),
@@ -136,7 +136,7 @@ pub(super) enum Range<'a> {
     Names(Name<'a>, Name<'a>),
 }
 
-/// What is done with a member and its score.
+/// Visitor of a member and its score.
 pub(in crate::commands) type Visit<'v> = dyn FnMut(&[u8], Score) -> ControlFlow<()> + 'v;
 
 impl<'a> Range<'a> {
@@ -211,7 +211,7 @@ impl<'a> Range<'a> {
         }
     }
 
-    /// How many members it has.
+    /// Returns the number of members in the range.
     pub(super) fn count(self, view: &View<'_>) -> u64 {
         let ends = self.ends(view);
         let ranks = ends.and_then(|(from, to)| Some((view.rank(&from)?, view.rank(&to)?)));
@@ -239,14 +239,14 @@ impl<'a> Range<'a> {
 }
 
 impl View<'_> {
-    /// How many members are before this row of the order; `None`: the store would have to walk to
-    /// it.
+    /// Returns the number of members before this row of the order; `None`: the store would have to
+    /// walk to it.
     pub(super) fn rank(&self, row: &[u8]) -> Option<u64> {
         let rank = |row: &[u8]| self.store.rank(self.header.id, row);
         Some(rank(row)?.saturating_sub(rank(&[ORDER])?))
     }
 
-    /// The row of the order that so many members are before.
+    /// Returns the row of the order with this rank.
     fn nth(&self, rank: u64) -> Option<Vec<u8>> {
         let first = self.store.rank(self.header.id, &[ORDER])?;
         self.store.nth(self.header.id, first.saturating_add(rank))
@@ -379,7 +379,7 @@ fn by_name(view: &View<'_>, least: Name<'_>, most: Name<'_>) -> Option<(Vec<u8>,
     Some((from, to))
 }
 
-/// What ZRANGE and its relatives ask for.
+/// Arguments of ZRANGE and its relatives.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Query<'a> {
     pub(super) range: Range<'a>,

@@ -113,8 +113,8 @@ pub(super) fn rank(
     Ok(())
 }
 
-/// How many members are before this one, which is there. Where the store has to walk, it walks from
-/// both ends by turns, and the nearer one decides how long it takes.
+/// Returns the number of members before this one, which is there. A store that has to walk does so
+/// from both ends by turns, and the nearer one decides how long it takes.
 fn rank_of(set: &View<'_>, member: &[u8], score: Score) -> u64 {
     const STRIDE: u64 = 256;
     if let Some(rank) = set.rank(&order_row(member, score)) {
@@ -485,8 +485,8 @@ pub(super) fn pop_first(
     Ok(())
 }
 
-/// Key and members as ZMPOP tells them, or without a count key, member and score as BZPOPMIN does;
-/// `false`: the set is absent, and nothing is said.
+/// Writes key and members in the form of ZMPOP, or without a count key, member and score in that of
+/// BZPOPMIN; `false`: the set is absent, and nothing is written.
 pub(in crate::commands) fn pop_from(
     key: Key<'_>,
     max: bool,

@@ -1,4 +1,4 @@
-//! What a connection answers by itself: greetings, its own settings, transactions' brackets.
+//! Commands that a connection answers itself: greetings, its own settings, transactions' brackets.
 
 use quorate_replica::front::{Requests, Sequenced};
 
@@ -399,17 +399,17 @@ impl Connection {
     }
 }
 
-/// Whether a command with subcommands is asked what they are.
+/// Returns whether this asks a command for its subcommands.
 fn is_help(arguments: &Arguments<'_>) -> bool {
     arguments.at(1).eq_ignore_ascii_case(b"help")
 }
 
-/// What HELLO says.
+/// Arguments of HELLO.
 struct Greeting<'a> {
     version: Version,
     /// User and password.
     login: Option<(&'a [u8], &'a [u8])>,
-    /// What the connection is to be called.
+    /// New name of the connection.
     name: Option<&'a [u8]>,
 }
 

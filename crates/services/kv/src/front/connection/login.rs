@@ -32,7 +32,7 @@ pub(super) struct Checking {
     then: Then,
 }
 
-/// What happens if it fits.
+/// Action once the password is right.
 #[derive(Debug)]
 enum Then {
     Ok,
@@ -73,7 +73,7 @@ impl Connection {
         self.check(name, password, then, shared, requests);
     }
 
-    /// Whether HELLO without AUTH is to be refused.
+    /// Returns the error with which HELLO without AUTH is refused, if it is.
     pub(super) fn hello_refused(&mut self, requests: &dyn Requests) -> Option<&'static str> {
         let standing = self.login.standing(requests);
         (standing == Standing::Nothing).then_some(NO_AUTH_HELLO)
@@ -105,7 +105,7 @@ impl Connection {
         }
     }
 
-    /// Another thread says whether the password fits.
+    /// Handles the verdict of another thread on the password.
     pub(in crate::front) fn judged(
         &mut self,
         ticket: u64,

@@ -1,10 +1,10 @@
-//! CLIENT REPLY: which replies a client wants. What it listens to, and that it listens, it hears in
-//! any case, as in Redis.
+//! CLIENT REPLY: the replies that a client wants. Messages of subscriptions, and their
+//! confirmations, are sent in any case, as in Redis.
 
 use super::Connection;
 use crate::{command::SYNTAX, front::shared::Shared, resp::request::Arguments};
 
-/// Which replies a connection wants.
+/// The replies that a connection wants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Quiet {
     /// All.
@@ -17,7 +17,7 @@ pub(super) enum Quiet {
 }
 
 impl Quiet {
-    /// A request comes: whether nothing is said of it.
+    /// Counts a request; returns whether its reply is suppressed.
     pub(super) const fn next(&mut self) -> bool {
         match self {
             Self::No => false,

@@ -29,7 +29,7 @@ const HELP: [&str; 9] = [
     "QUORATE HELP -- this",
 ];
 
-/// What a bound may be.
+/// Permitted values of a bound.
 const BOUND_MS: std::ops::RangeInclusive<u64> = 1..=3_600_000;
 
 const NO_SESSION: &str = "NOSESSION not executed now: this connection has no session; \
@@ -48,7 +48,8 @@ impl Attached {
         *self = Self { session: Some(session), acknowledged_below: 0 };
     }
 
-    /// Never backwards: what was acknowledged may be forgotten already.
+    /// Raises the acknowledged number, never backwards: acknowledged replies may be forgotten
+    /// already.
     fn acknowledge(&mut self, below: u64) {
         self.acknowledged_below = self.acknowledged_below.max(below);
     }
@@ -64,7 +65,7 @@ impl Attached {
 }
 
 impl Connection {
-    /// Whether this is the one QUORATE command that belongs inside a transaction.
+    /// Returns whether this is the one QUORATE command that belongs inside a transaction.
     pub(super) fn is_sequenced_exec(&self, arguments: &Arguments<'_>) -> bool {
         arguments.len() == 4
             && arguments.at(0).eq_ignore_ascii_case(b"quorate")
@@ -129,7 +130,8 @@ impl Connection {
             }
             b"durable" => true,
             b"group" => false,
-            // [less-6] Replies here tell what a command did, and that is known when it is decided.
+            // [less-6] Replies here report the effect of a command, and that is known when it is
+            // decided.
             b"volatile" if requests.status().class == Class::Durable => {
                 let text = "ERR the cluster is durable, and a reply tells what a command did: nobody knows that before it is \
                     decided, and no read shows it";

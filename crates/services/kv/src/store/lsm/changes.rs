@@ -1,4 +1,4 @@
-//! What was committed and is not in the tree yet: the layer above it.
+//! Changes that were committed and are not in the tree yet: the layer above it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use crate::store::{
     table::{Record, Table},
 };
 
-/// What an entry takes besides its bytes, about.
+/// Approximate overhead of an entry in addition to its bytes.
 const ENTRY_BYTES: usize = 64;
 
 /// Rows of a collection; `None`: the row was removed.
@@ -23,13 +23,13 @@ pub(super) type ChangedDeadlines = BTreeMap<(u64, Box<[u8]>), bool>;
 /// Changes of one generation, and of the metadata.
 #[derive(Debug)]
 pub(super) struct Changes {
-    /// What the tree will say with them.
+    /// State of the tree with these changes.
     pub(super) state: State,
-    /// Where the keys are; in a load that is not the generation that the tree says.
+    /// Generation of the keys; in a load not the one of the tree's state.
     pub(super) generation: u64,
     /// [`Version::ABSENT`] stands for a key that was removed.
     pub(super) data: Table,
-    /// Of keys, and of fields.
+    /// Deadlines of keys, and of fields.
     pub(super) deadlines: [ChangedDeadlines; 2],
     pub(super) rows: BTreeMap<Id, ChangedRows>,
     /// Collections that no key names any more.
@@ -56,7 +56,7 @@ impl Changes {
         }
     }
 
-    /// Some keys of a load, with which the tree says what it said.
+    /// Creates changes for some keys of a load, which leave the tree's state as it was.
     pub(super) fn of_load(state: State, generation: u64) -> Self {
         Self { generation, ..Self::new(state) }
     }
@@ -69,7 +69,7 @@ impl Changes {
         self.data.put(position, key, value, stamp);
     }
 
-    /// Whether keys and rows are as they are below.
+    /// Returns whether keys and rows are the same as below.
     pub(super) fn is_empty(&self) -> bool {
         self.data.len() == 0 && self.rows.is_empty()
     }
@@ -89,14 +89,14 @@ impl Changes {
         rows.insert(name.into(), value.map(Box::from));
     }
 
-    /// A row; `None`: nothing is known of it here.
+    /// Returns a row; `None`: it is not known here.
     pub(super) fn row(&self, id: Id, name: &[u8]) -> Option<Option<&[u8]>> {
         let row = self.rows.get(&id)?.get(name)?;
         Some(row.as_deref())
     }
 
-    /// No key names this collection any more: its rows are removed from the tree after this has
-    /// come there.
+    /// Ends a collection that no key names any more: its rows are removed from the tree after this
+    /// has arrived there.
     pub(super) fn end(&mut self, id: Id) {
         self.held += ENTRY_BYTES;
         self.written += ENTRY_BYTES;
@@ -109,7 +109,7 @@ impl Changes {
         self.deadlines[of as usize].insert((deadline, key.into()), present);
     }
 
-    /// The end of an atomic unit.
+    /// Ends an atomic unit.
     pub(super) fn commit(&mut self, meta: &[MetaChange]) {
         // Also commands that change nothing take their time when the log replays them.
         self.written += ENTRY_BYTES;
@@ -121,7 +121,7 @@ impl Changes {
         }
     }
 
-    /// Another generation begins: nothing of this one is seen any more.
+    /// Begins another generation: nothing of this one is visible any more.
     pub(super) fn clear(&mut self) {
         self.data = Table::default();
         self.deadlines = <[ChangedDeadlines; 2]>::default();

@@ -1,4 +1,5 @@
-//! What the store asks of its disk besides the tree: the place where tests let it fill up and fail.
+//! Disk functions that the store needs apart from the tree: the place where tests let it fill up
+//! and fail.
 
 use std::{
     fmt,
@@ -10,7 +11,7 @@ use std::{
 /// Bytes that an attempt to write takes.
 const TRIED_BYTES: usize = 64 << 10;
 
-/// What is about to be done with the tree.
+/// Access to the tree that is about to be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// A folder becomes a tree again, or a new one.
@@ -24,7 +25,7 @@ pub enum Access {
 /// Bytes of a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
-    /// That may still be written.
+    /// Bytes that may still be written.
     pub free: u64,
     /// In all.
     pub total: u64,
@@ -32,10 +33,10 @@ pub struct Room {
 
 /// The disk under a store.
 pub trait Disk: fmt::Debug + Send + Sync {
-    /// How much room there is where this folder is.
+    /// Returns the space of the file system of this folder.
     fn room(&self, folder: &Path) -> io::Result<Room>;
 
-    /// Whether the file system takes writes: writes a little, and removes it.
+    /// Checks that the file system takes writes: writes a little, and removes it.
     fn try_writing(&self, folder: &Path) -> io::Result<()>;
 
     /// Makes the names in a folder durable.

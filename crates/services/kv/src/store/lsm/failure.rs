@@ -13,7 +13,6 @@ use super::layout::FORMAT;
 pub struct StoreError {
     /// Its folder.
     pub path: PathBuf,
-    /// What was in the way.
     #[source]
     pub failure: Failure,
 }
@@ -21,7 +20,7 @@ pub struct StoreError {
 /// Why something was not done with the tree.
 #[derive(Debug, Error)]
 pub enum Failure {
-    /// There is no room.
+    /// The disk is full.
     #[error("{0}")]
     Full(#[source] io::Error),
     /// The disk failed; it may recover.
@@ -31,7 +30,7 @@ pub enum Failure {
     /// may do better when it is opened again.
     #[error("an earlier write, or one in the background, failed")]
     Poisoned,
-    /// What was written just now is damaged: so the disk is what failed.
+    /// Newly written data is damaged: so the disk failed.
     #[error("a new tree cannot be read: {0}")]
     NewIsDamaged(#[source] Box<dyn StdError + Send + Sync>),
     /// The contents are damaged; the log can rebuild them.
@@ -46,7 +45,7 @@ pub enum Failure {
     /// Another version of this program made it.
     #[error("format {0}, but this version knows {FORMAT} only")]
     Format(u8),
-    /// It is being opened, or set aside.
+    /// The tree is being opened, or set aside.
     #[error("it is not open")]
     NotOpen,
     /// The store is not well, for the reason that it gives.
@@ -55,7 +54,7 @@ pub enum Failure {
     /// The library panicked.
     #[error("a failed assertion")]
     Panicked,
-    /// There is no thread to write with.
+    /// The writer's thread could not be started.
     #[error("{0}")]
     Thread(#[source] io::Error),
 }
@@ -65,7 +64,7 @@ impl Failure {
         Self::Damaged(detail.into())
     }
 
-    /// Whether it may go away by itself, or with the help of somebody who looks after the disk.
+    /// Returns whether it may pass by itself, or after an operator repairs the disk.
     pub(super) const fn may_pass(&self) -> bool {
         matches!(self, Self::Full(_) | Self::Disk(_) | Self::Poisoned | Self::NewIsDamaged(_))
     }
@@ -102,18 +101,17 @@ thread_local! {
     static PANICS_ARE_CAUGHT: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The thread that calls this catches the panics of all that it does, and tells them as failures.
+/// Makes the calling thread catch its panics, which are then reported as failures.
 pub(super) fn catches_panics() {
     PANICS_ARE_CAUGHT.set(true);
 }
 
-/// Whether the store gets over a panic of the thread that calls this: for who ends the process at
-/// others.
+/// Returns whether the store survives a panic of the calling thread: for a hook that ends the
+/// process at other panics.
 ///
 /// A panic of one of the library's threads reaches the store as [`Failure::Poisoned`], with the
 /// next write. But a hook for panics decides before that, on the thread that panics, and the
-/// library starts its threads itself, without a word to us: their name is all there is to know them
-/// by.
+/// library starts its threads itself, without notice: only their name identifies them.
 pub fn gets_over_panics_here() -> bool {
     const LIBRARY_THREAD: &str = "fjall:worker";
     PANICS_ARE_CAUGHT.get() || thread::current().name() == Some(LIBRARY_THREAD)

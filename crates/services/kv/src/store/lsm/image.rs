@@ -33,7 +33,7 @@ impl Stored {
         Self { fresh: Box::new(fresh), ahead: VecDeque::new() }
     }
 
-    /// What was not passed; whatever is read for it is ahead then.
+    /// Returns the entries not passed yet; those read for it are kept in `ahead`.
     fn not_passed(&mut self) -> impl Iterator<Item = Read> {
         let again: Vec<Read> = self.ahead.iter().cloned().map(Ok).collect();
         let ahead = &mut self.ahead;
@@ -45,7 +45,7 @@ impl Stored {
         again.into_iter().chain(fresh)
     }
 
-    /// These were passed.
+    /// Drops the entries that were passed.
     fn pass(&mut self, passed: impl Fn(&[u8]) -> bool) {
         while self.ahead.front().is_some_and(|(key, _)| passed(key)) {
             self.ahead.pop_front();
@@ -70,7 +70,7 @@ fn nonsense() -> Failure {
 }
 
 impl Image {
-    /// Of this tree, below these layers.
+    /// Creates an image of this tree, below these layers.
     pub(super) fn new(tree: Past, layers: Vec<Arc<Changes>>, generation: u64) -> Self {
         let cursor = Cursor::default();
         let first = data_key(generation, cursor.position(), b"");

@@ -23,13 +23,14 @@ mod tag {
     pub(super) const CLEAR: u8 = 4;
 }
 
-/// Behind every batch.
+/// Trailer of every batch.
 const TRAILER: [u8; 4] = [b'F', b'J', b'L', 3];
-/// Behind the tag of a start: number of items, sequence number.
+/// Bytes after the tag of a start: number of items, sequence number.
 const START_BYTES: usize = 4 + 8;
-/// Behind the tag of an item: type, compression, keyspace, lengths of key, value and stored value.
+/// Bytes after the tag of an item: type, compression, keyspace, lengths of key, value and stored
+/// value.
 const ITEM_BYTES: usize = 1 + 1 + 8 + 2 + 4 + 4;
-/// Where its lengths are.
+/// Offsets of its lengths.
 const KEY_LENGTH: usize = 10;
 const VALUE_LENGTH: usize = 16;
 const CLEAR_BYTES: usize = 8;
@@ -65,7 +66,7 @@ fn newest(folder: &Path) -> io::Result<Option<PathBuf>> {
     Ok(newest.map(|(_, path)| path))
 }
 
-/// Where the last whole batch ends, and the last byte that is not zero.
+/// Returns the end of the last whole batch, and that of the last byte that is not zero.
 fn measure(file: File) -> io::Result<(u64, u64)> {
     let mut from = Reader { file: BufReader::new(file), at: 0, used: 0 };
     let mut whole = 0;
@@ -80,12 +81,12 @@ fn measure(file: File) -> io::Result<(u64, u64)> {
 struct Reader<R> {
     file: R,
     at: u64,
-    /// Behind the last byte so far that is not zero.
+    /// End of the last byte read that is not zero.
     used: u64,
 }
 
 impl<R: Read> Reader<R> {
-    /// Whether a whole batch is next; it is read then.
+    /// Reads a batch; returns whether a whole one is next.
     fn batch(&mut self) -> io::Result<bool> {
         let Some([tag::START]) = self.bytes()? else {
             return Ok(false);
@@ -135,7 +136,7 @@ impl<R: Read> Reader<R> {
         Ok((read == BYTES).then_some(bytes))
     }
 
-    /// Reads so many bytes into the checksum; whether there are so many.
+    /// Reads this many bytes into the checksum; returns whether there are enough.
     fn many(&mut self, mut count: u64, checksum: &mut Xxh3) -> io::Result<bool> {
         let mut chunk = vec![0; usize::try_from(count.min(CHUNK_BYTES)).unwrap_or(0)];
         while count > 0 {

@@ -1,4 +1,4 @@
-//! What the bytes in the tree mean.
+//! Format of the keys and values in the tree.
 
 use fjall::Slice;
 use quorate_core::slot::Slot;
@@ -35,7 +35,7 @@ pub(super) const NEWEST_KEY: [u8; 2] = [kind::STATE, 1];
 pub(super) const FORMAT: u8 = 1;
 /// Bytes of a stored value before the client's: slot, index and kind, deadline.
 const HEADER_BYTES: usize = 8 + 4 + 8;
-/// Bits of the index; the kind is above them. No batch has so many commands.
+/// Bits of the index; the kind is above them. No batch has 2^28 commands.
 const INDEX_BITS: u32 = 28;
 /// Kind and generation.
 const PREFIX_BYTES: usize = 1 + 6;
@@ -56,7 +56,7 @@ const _: () = assert!(KEY_BYTES + KEY_BYTES_MAX <= TREE_KEY_BYTES_MAX);
 const _: () = assert!(DEADLINE_BYTES + KEY_BYTES_MAX <= TREE_KEY_BYTES_MAX);
 const _: () = assert!(ROW_BYTES + NAME_BYTES_MAX < TREE_KEY_BYTES_MAX);
 
-/// What a commit stores besides data.
+/// State that a commit stores in addition to data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct State {
     pub(super) applied_to: Slot,
@@ -141,7 +141,7 @@ fn generation_bytes(generation: u64) -> [u8; 6] {
     bytes
 }
 
-/// What all stored keys of a kind and generation begin with.
+/// Returns the prefix of all stored keys of a kind and generation.
 pub(super) fn prefix(kind: u8, generation: u64) -> Vec<u8> {
     let mut stored = vec![kind];
     stored.extend_from_slice(&generation_bytes(generation));
@@ -156,7 +156,8 @@ pub(super) fn row_key(generation: u64, id: Id, name: &[u8]) -> Vec<u8> {
     stored
 }
 
-/// What no key of a row of this collection reaches, and all later ones do.
+/// Returns the exclusive upper bound of the stored keys of this collection's rows; all later ones
+/// are not below it.
 pub(super) fn behind_rows(generation: u64, id: Id) -> Vec<u8> {
     let mut stored = row_key(generation, id, b"");
     // Not all of it is 255: a generation that high never is.
@@ -172,19 +173,19 @@ pub(super) fn parse_row_key(stored: &[u8]) -> Option<&[u8]> {
     stored.get(ROW_BYTES..)
 }
 
-/// The stored key that says that a collection ended.
+/// Returns the stored key that marks a collection as ended.
 pub(super) fn ended_key(generation: u64, id: Id) -> Vec<u8> {
     let mut stored = prefix(kind::ENDED, generation);
     stored.extend_from_slice(&id.to_bytes());
     stored
 }
 
-/// The collection that it says that of.
+/// Returns the collection of such a key.
 pub(super) fn parse_ended_key(stored: &[u8]) -> Option<Id> {
     Id::from_bytes(stored.get(PREFIX_BYTES..)?)
 }
 
-/// What a stored value says besides the client's.
+/// Parses the part of a stored value before the client's.
 fn header(stored: &[u8]) -> Option<Stamp> {
     let (slot, rest) = stored.split_first_chunk()?;
     let (index, rest) = rest.split_first_chunk()?;
@@ -197,7 +198,7 @@ fn header(stored: &[u8]) -> Option<Stamp> {
     Some(Stamp { version, deadline: (deadline != NO_DEADLINE).then_some(deadline), kind })
 }
 
-/// What is lost with a stored value.
+/// Returns the data lost with a stored value.
 pub(super) fn old(stored: &[u8]) -> Option<Old> {
     let stamp = header(stored)?;
     let old = Old::new(&stored[HEADER_BYTES..], stamp);
@@ -215,7 +216,7 @@ pub(super) fn stored_value(entry: &Entry<'_>) -> Vec<u8> {
     stored
 }
 
-/// What a stored value says.
+/// Parses a stored value.
 pub(super) fn entry(stored: Slice) -> Option<Entry<'static>> {
     let Stamp { version, deadline, kind } = header(&stored)?;
     Some(Entry { value: Bytes::Shared(stored, HEADER_BYTES), version, deadline, kind })

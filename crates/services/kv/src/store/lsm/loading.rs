@@ -24,7 +24,7 @@ use crate::{
     },
 };
 
-/// What is known of it.
+/// A load in progress.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Load {
     generation: u64,

@@ -1,6 +1,6 @@
-//! The removal of generations that FLUSHALL or a load ended, of what a load left that came to
-//! nothing, and of the rows of collections that ended: little by little, and nobody sees them, so
-//! it needs no atomicity.
+//! The removal of generations that FLUSHALL or a load ended, of the remains of a failed load, and
+//! of the rows of collections that ended: little by little, and invisible to readers, so it needs
+//! no atomicity.
 
 use std::sync::{
     Arc,
@@ -18,9 +18,9 @@ use super::{
 /// Keys that are removed at a time.
 const PURGED_MAX: usize = 1024;
 
-/// How far it is.
+/// Progress of the purge.
 pub(super) struct Purge {
-    /// Where it goes on.
+    /// Stored key at which it resumes.
     from: Vec<u8>,
     /// Generations below this one are ended.
     below: u64,
@@ -29,15 +29,15 @@ pub(super) struct Purge {
     purged_below: Arc<AtomicU64>,
     /// Collections of the present generation may have ended.
     ended: bool,
-    /// Where to look for the next of them, and in the middle of one for its next rows: what was
-    /// removed stands in the way for a while.
+    /// Positions of the next of them, and in the middle of one of its next rows: removed entries
+    /// slow a search for a while.
     ended_from: Vec<u8>,
     rows_from: Vec<u8>,
-    /// What is to be removed cannot be read.
+    /// The data to be removed cannot be read.
     given_up: bool,
 }
 
-/// What a step came to.
+/// Result of a step.
 pub(super) enum Went {
     /// Through a part of the ended generations: where to go on, if something is left.
     Generations(Option<Vec<u8>>),
@@ -48,7 +48,8 @@ pub(super) enum Went {
 }
 
 impl Purge {
-    /// In a tree that is at this generation, and in which none behind `newest` was ever begun.
+    /// Creates the purge of a tree that is at this generation, and in which none after `newest` was
+    /// ever begun.
     pub(super) fn new(generation: u64, newest: u64, purged_below: Arc<AtomicU64>) -> Self {
         Self {
             from: Vec::new(),
@@ -66,7 +67,7 @@ impl Purge {
         self.given_up || (!self.ended && self.generations_are_done())
     }
 
-    /// Nothing more is removed from this tree.
+    /// Stops the removal in this tree.
     pub(super) fn give_up(&mut self) {
         self.given_up = true;
     }
@@ -93,7 +94,7 @@ impl Purge {
         self.rows_from.clear();
     }
 
-    /// Another tree was opened.
+    /// Starts again with another tree.
     pub(super) fn restart(&mut self, state: State, newest: u64) {
         self.look_for_ended();
         self.given_up = false;

@@ -16,20 +16,20 @@ use crate::store::Store as _;
 
 /// Why the tree is set aside.
 const WHY: &str = "a scrub found damaged files";
-/// Room that is left alone, beside what a new tree of this size needs.
+/// Space that is left free, in addition to that for a new tree of this size.
 const RESERVE_BYTES: u64 = 64 << 20;
 
-/// How far it is.
+/// Progress of a renewal.
 #[derive(Debug)]
 pub(super) struct Renewal {
     /// The old store was there.
     to: Slot,
-    /// Where it lies now.
+    /// Present path of the old store.
     aside: Option<PathBuf>,
 }
 
 impl LsmStore {
-    /// Lets go of the tree, and begins an empty one beside it.
+    /// Closes the tree, and begins an empty one in its place.
     pub(super) fn begin_renewal(&mut self) -> Result<(), String> {
         self.hear();
         let tree = match &self.tree {
@@ -60,7 +60,7 @@ impl LsmStore {
         Ok(())
     }
 
-    /// A tree was set aside, or none was.
+    /// Notes where a tree was set aside, if one was.
     pub(super) fn set_aside(&mut self, aside: Option<PathBuf>) {
         match &mut self.renewal {
             Some(renewal) if renewal.aside.is_none() => renewal.aside = aside,
@@ -70,7 +70,7 @@ impl LsmStore {
         }
     }
 
-    /// The new store is as far as the old one was: it is synced.
+    /// Syncs the new store when it is as far as the old one was.
     pub(super) fn go_on_renewing(&mut self) {
         let far =
             |renewal: &Renewal| renewal.aside.is_some() && self.state.applied_to >= renewal.to;
@@ -79,7 +79,8 @@ impl LsmStore {
         }
     }
 
-    /// What is below is synced: the old store is of no more use.
+    /// Ends the renewal once positions below this one are synced: the old store is not needed any
+    /// more.
     pub(super) fn end_renewal(&mut self, synced_to: Slot) {
         let ended =
             self.renewal.take_if(|renewal| renewal.aside.is_some() && synced_to >= renewal.to);
@@ -89,8 +90,8 @@ impl LsmStore {
     }
 }
 
-/// Whether the folder can be set aside: it is not a file system of its own, and something can be
-/// made beside it.
+/// Checks that the folder can be set aside: it is not a file system of its own, and its parent is
+/// writable.
 fn may_be_renamed(folder: &Path) -> io::Result<()> {
     let parent = match folder.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,

@@ -24,7 +24,7 @@ use super::LsmStore;
 
 /// Bytes of one read.
 const PIECE_BYTES: usize = 256 << 10;
-/// What reads past the cache of the kernel are aligned to.
+/// Alignment of reads past the cache of the kernel.
 const ALIGNED: usize = 4096;
 
 /// A file of the tree.
@@ -34,7 +34,7 @@ pub(super) struct TreeFile {
     pub(super) checksum: u128,
 }
 
-/// What the thread says.
+/// Report of the thread.
 enum Told {
     Read(u64),
     /// A file that is not what was written, or is not there.
@@ -101,7 +101,7 @@ impl Work {
         }
     }
 
-    /// Why the file is not what was written, if it is not.
+    /// Checks a file; the inner error says how it differs from the written one.
     fn check(&mut self, file: &TreeFile, buffer: &mut [u8]) -> Result<Result<(), String>, Stopped> {
         let mut open = match open(&file.path) {
             Ok(open) => open,
@@ -130,7 +130,7 @@ impl Work {
         })
     }
 
-    /// No sooner than the pace allows.
+    /// Waits as long as the pace requires.
     fn pause(&mut self) -> Result<(), Stopped> {
         let owed = std::mem::take(&mut self.owed);
         match self.wants.recv_timeout(owed) {
@@ -140,7 +140,8 @@ impl Work {
     }
 }
 
-/// Past the cache of the kernel where that can be: what it has there says nothing of the disk.
+/// Opens a file past the cache of the kernel where possible: cached contents prove nothing about
+/// the disk.
 fn open(path: &Path) -> io::Result<File> {
     let direct = i32::try_from(OFlags::DIRECT.bits()).unwrap_or(0);
     let opened = OpenOptions::new().read(true).custom_flags(direct).open(path);
@@ -150,8 +151,8 @@ fn open(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Whether something in the background failed that damage would explain: compaction reads what
-/// nobody asked for, and the library does not say what it met.
+/// Failures in the background that damage would explain: compaction reads data that was not
+/// requested, and the library does not report the cause.
 #[derive(Debug, Default)]
 pub(super) struct Suspicion {
     failures: u32,
@@ -160,8 +161,8 @@ pub(super) struct Suspicion {
 }
 
 impl Suspicion {
-    /// It is looked into ever more seldom: a disk that takes nothing fails in the background, too,
-    /// and damage is told once.
+    /// Counts a failure. Checks become ever rarer: a disk that takes nothing fails in the
+    /// background, too, and damage is reported once.
     pub(super) fn background_failed(&mut self) {
         self.failures = self.failures.saturating_add(1);
         self.stands |= self.failures.is_power_of_two();
@@ -169,26 +170,26 @@ impl Suspicion {
 }
 
 impl LsmStore {
-    /// Whether all files are to be read soon.
+    /// Returns whether all files are to be read soon.
     pub(super) fn suspects_damage(&self) -> bool {
         self.suspicion.stands && self.tree.is_some()
     }
 
-    /// Reads all files that the tree has now; what was being read is given up.
+    /// Reads all files that the tree has now; a scrub in progress is abandoned.
     pub(super) fn begin_scrub(&mut self, bytes_per_second: u64) {
         self.scrub = None;
         let files = self.tree.as_ref().map(|tree| tree.files());
         self.scrub = files.and_then(|files| Scrub::start(files, bytes_per_second).ok());
     }
 
-    /// What was read since the last call.
+    /// Returns the results since the last call.
     pub(super) fn hear_scrub(&mut self) -> Scrubbed {
         let mut scrubbed = Scrubbed::default();
         let Some(scrub) = &self.scrub else {
             return scrubbed;
         };
         let Some(tree) = &self.tree else {
-            // It is being opened again, and nobody knows which files it has.
+            // It is being opened again, and its files are not known.
             scrubbed.goes_on = true;
             return scrubbed;
         };
@@ -324,7 +325,7 @@ mod tests {
         assert_eq!(damaged, Vec::<String>::new());
     }
 
-    /// [scrub-6] Its pace, and its end when nobody wants more.
+    /// [scrub-6] A slow scrub keeps its pace, and ends when its store is dropped.
     #[test]
     fn a_slow_scrub_ends_when_its_store_does() {
         let folder = tempfile::tempdir().unwrap();

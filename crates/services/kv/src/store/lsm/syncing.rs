@@ -1,14 +1,14 @@
-//! What is safe from a loss of power ([store-1]), and how more becomes so.
+//! The position that is safe from a loss of power ([store-1]), and its advance.
 //!
-//! A unit in the tree is in its journal; the journal is synced when somebody asks for it. Changes
-//! that are not on their way to the tree yet go there first.
+//! A unit in the tree is in its journal; the journal is synced on request. Changes that are not on
+//! their way to the tree yet go there first.
 
 use quorate_core::slot::Slot;
 
 use super::LsmStore;
 
 impl LsmStore {
-    /// Everything that is committed is to be synced.
+    /// Requests a sync of everything that is committed.
     pub(super) fn want_sync(&mut self) {
         if self.loading.is_none() {
             self.wanted = self.wanted.max(self.state.applied_to);
@@ -31,7 +31,7 @@ impl LsmStore {
         }
     }
 
-    /// The writer has synced it.
+    /// Notes the position that the writer has synced.
     pub(super) fn on_synced(&mut self, to: Slot) {
         self.syncing = false;
         // None is known while there is no tree.

@@ -41,12 +41,12 @@ const DEAD_PART: f32 = 0.5;
 const OLD_PART: f32 = 0.5;
 /// In every folder that is a whole tree.
 const MARKER: &str = "version";
-/// Where the library has its keyspaces, a folder each.
+/// Folder of the library's keyspaces, which have a folder each.
 const KEYSPACES: &str = "keyspaces";
 /// Blocks kept between reads, unless a test wants fewer.
 pub(super) const CACHE_BYTES: u64 = 64 << 20;
 
-/// Where a tree is, and how it is kept there.
+/// Path and options of a tree.
 #[derive(Clone, Debug)]
 pub(super) struct Home {
     pub(super) path: PathBuf,
@@ -71,11 +71,11 @@ pub(super) struct Opened {
     pub(super) state: State,
     /// No later generation was ever begun.
     pub(super) newest_generation: u64,
-    /// There may be collections.
+    /// Collections may be in the tree.
     pub(super) has_rows: bool,
-    /// What had to be cut off or set aside.
+    /// Description of the data that had to be cut off or set aside.
     pub(super) note: Option<String>,
-    /// Where what was set aside is now.
+    /// Present path of the data set aside.
     pub(super) aside: Option<PathBuf>,
 }
 
@@ -114,11 +114,11 @@ impl Tree {
         Ok(Opened { note, ..opened })
     }
 
-    /// A new tree. If it is damaged, the disk is.
+    /// Makes a new tree. If it is damaged, the disk is.
     fn make(home: &Home) -> Result<Opened, Failure> {
         Self::open_as_it_is(home).map_err(|failure| match failure {
             Failure::Damaged(detail) => {
-                // Nobody misses it, and the next attempt must not set it aside.
+                // It holds no data, and the next attempt must not set it aside.
                 let _ = fs::remove_dir_all(&home.path);
                 Failure::NewIsDamaged(detail)
             }
@@ -184,7 +184,7 @@ impl Tree {
         })
     }
 
-    /// Whether there are rows of collections, of whichever generation.
+    /// Returns whether there are rows of collections, of any generation.
     fn has_rows(&self) -> Result<bool, Failure> {
         let rows = prefix(kind::ROW, 0)..prefix(kind::ROW + 1, 0);
         Ok(self.keys(rows).next().transpose()?.is_some())
@@ -202,8 +202,8 @@ impl Tree {
         })
     }
 
-    /// Whether another unit can go in without waiting for the library's threads; an error if those
-    /// have failed.
+    /// Returns whether another unit can be written without waiting for the library's threads; an
+    /// error if those have failed.
     pub(super) fn is_free(&self) -> Result<bool, Failure> {
         // Writes at most what a buffer holds; says whether anything has failed before.
         self.database.persist(PersistMode::Buffer)?;
@@ -282,19 +282,19 @@ impl Tree {
         Ok(self.database.persist(PersistMode::SyncAll)?)
     }
 
-    /// Begins to write what the library holds in memory into tables, beside the journal.
+    /// Begins to write the library's memory into tables, which are files apart from the journal.
     pub(super) fn start_tables(&self) -> Result<(), Failure> {
         self.keyspace.rotate_memtable()?;
         Ok(())
     }
 
-    /// Whether it has; an error if its threads have failed.
+    /// Returns whether the tables are written; an error if the library's threads have failed.
     pub(super) fn has_tables(&self) -> Result<bool, Failure> {
         self.database.persist(PersistMode::Buffer)?;
         Ok(self.keyspace.tree.sealed_memtable_count() == 0)
     }
 
-    /// The tree as it is now, whatever is written to it later. It holds the tree open.
+    /// Returns the tree as it is now, regardless of later writes. It holds the tree open.
     pub(super) fn past(&self) -> Past {
         Past {
             snapshot: self.database.snapshot(),
@@ -303,7 +303,7 @@ impl Tree {
         }
     }
 
-    /// Every file that the tree consists of, but for its journal and what lists the files.
+    /// Returns every file of the tree, except its journal and those that list the files.
     pub(super) fn files(&self) -> Vec<TreeFile> {
         let version = self.keyspace.tree.current_version();
         let tables = version.iter_tables().map(|table| TreeFile {
@@ -317,7 +317,7 @@ impl Tree {
         tables.chain(values).collect()
     }
 
-    /// How much room there is where this folder is.
+    /// Returns the space of the file system of this folder.
     pub(super) fn room(&self, folder: &Path) -> io::Result<Room> {
         self.disk.room(folder)
     }
@@ -355,8 +355,8 @@ impl Past {
     }
 }
 
-/// How a new tree is kept; one that is there stays as it was made. Values lie in files of their
-/// own: compaction moves keys, and a value only when half of its file is dead ([decision
+/// Returns the options of a new tree; one that is there stays as it was made. Values lie in files
+/// of their own: compaction moves keys, and a value only when half of its file is dead ([decision
 /// 20](../../../../../../docs/decisions/0020-values-lie-apart.md)).
 fn options() -> KeyspaceCreateOptions {
     let values = KvSeparationOptions::default()
@@ -411,7 +411,7 @@ fn sync_names(path: &Path, disk: &dyn Disk) -> io::Result<()> {
     }
 }
 
-/// Whether somebody began to make a tree here, and a crash or a full disk ended that.
+/// Returns whether the creation of a tree began here, and was ended by a crash or a full disk.
 fn is_unfinished(path: &Path) -> io::Result<bool> {
     if path.join(MARKER).try_exists()? {
         return Ok(false);

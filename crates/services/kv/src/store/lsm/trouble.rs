@@ -12,7 +12,7 @@ use super::{
 /// After this many failed reads in one process the tree is not trusted any more.
 const FAILED_READS_MAX: u32 = 2;
 
-/// How the store stands with its disk.
+/// Condition of the store and its disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Condition {
     /// Nothing is wrong.
@@ -21,7 +21,7 @@ pub(super) enum Condition {
     Waiting(String),
     /// The tree takes nothing any more. It can be read.
     Failed(String),
-    /// There is no tree.
+    /// The tree is not open.
     Closed(String),
 }
 
@@ -37,7 +37,7 @@ impl fmt::Display for Condition {
 }
 
 impl LsmStore {
-    /// Hears what the writer says, does what that takes, and says how the store is.
+    /// Handles the writer's events, and returns the health of the store.
     pub(super) fn look_after_tree(&mut self) -> Health {
         self.hear();
         self.on_misread();
@@ -59,7 +59,7 @@ impl LsmStore {
         }
     }
 
-    /// Whatever the writer has said.
+    /// Handles all pending events of the writer.
     pub(super) fn hear(&mut self) {
         while let Some(event) = self.writer.event() {
             self.on_event(event);
@@ -98,19 +98,20 @@ impl LsmStore {
         }
     }
 
-    /// Only the writer has the tree from here on, and opens it again.
+    /// Closes the tree here; only the writer has it from here on, and opens it again.
     pub(super) fn let_go(&mut self, why: String, distrusted: Option<String>) {
         self.forget_tree();
         self.condition = Condition::Closed(why);
         self.writer.reopen(distrusted);
     }
 
-    /// Nothing here holds it open.
+    /// Drops everything that holds it open here.
     fn forget_tree(&mut self) {
         (self.tree, self.image) = (None, None);
     }
 
-    /// What was held here is in the log, or in the snapshot that was being loaded.
+    /// Starts again from a newly opened tree. The changes held here are in the log, or in the
+    /// snapshot that was being loaded.
     fn begin_anew(&mut self, opened: Opened) {
         let Opened { tree, state, newest_generation, has_rows, note, aside } = opened;
         self.forget_tree();
@@ -141,8 +142,8 @@ impl LsmStore {
         self.back = Some(note);
     }
 
-    /// Something could not be read: the tree is opened again, or set aside if it is damaged or
-    /// failed before.
+    /// Handles a failed read: the tree is opened again, or set aside if it is damaged or failed
+    /// before.
     fn on_misread(&mut self) {
         let Some(failure) = self.misread.get() else {
             return;

@@ -34,7 +34,7 @@ const NEEDED_BYTES_MAX: u64 = 1 << 30;
 /// The part of a small disk.
 const NEEDED_PART: u64 = 4;
 
-/// How long the thread waits before it looks again.
+/// Delays of the thread before it checks again.
 #[derive(Clone, Copy, Debug)]
 pub struct Delays {
     /// For the library's own threads.
@@ -43,7 +43,7 @@ pub struct Delays {
     pub room: Duration,
     /// After the first failure; it doubles with each further one.
     pub retry_min: Duration,
-    /// It never waits longer than this after a failure.
+    /// Maximum delay after a failure.
     pub retry_max: Duration,
 }
 
@@ -58,40 +58,40 @@ impl Default for Delays {
     }
 }
 
-/// What the thread is asked for.
+/// Job for the thread.
 enum Job {
-    /// One atomic unit.
+    /// Write one atomic unit.
     Write(Arc<Changes>),
     /// All that is in the tree is to survive a loss of power; this is its position.
     Sync(Slot),
     /// Only to give its memory back: that takes time, too.
     Free(Arc<Changes>),
-    /// A folder that nobody needs.
+    /// A folder that is no longer needed.
     Remove(PathBuf),
     /// The owner has let go of the tree: it is to be opened again, or set aside first for this
     /// reason.
     Reopen(Option<String>),
 }
 
-/// What the owner hears.
+/// Event for the owner.
 pub(super) enum Event {
     /// The changes are in the tree.
     Written,
     /// The tree returns to at least this position after any loss of power.
     Synced(Slot),
-    /// They are not yet; the thread goes on by itself.
+    /// The changes are not in the tree yet; the thread retries by itself.
     Waiting(String),
     /// The tree takes nothing any more. It can be read.
     Failed {
         why: String,
-        /// What failed was in the background, and may have been a compaction that met damage.
+        /// The failure was in the background, and may have been a compaction that met damage.
         in_the_background: bool,
     },
-    /// It may do better if it is opened again: the owner lets go of it and says so.
+    /// The tree may recover if it is opened again: the owner must close its handles and report
+    /// that.
     LetGo,
-    /// It could not be opened; it will be tried again.
+    /// The tree could not be opened; another attempt will follow.
     Closed(String),
-    /// It is open.
     Opened(Opened),
 }
 
@@ -165,7 +165,7 @@ impl Writer {
         }
     }
 
-    /// What happened, if something did.
+    /// Returns the next event, if there is one.
     pub(super) fn event(&self) -> Option<Event> {
         self.events.try_recv().ok()
     }
@@ -193,7 +193,7 @@ impl Writer {
     }
 }
 
-/// What cannot be removed only takes room.
+/// Removes a folder. If this fails, it only takes space.
 fn remove(folder: &Path) {
     let _ = fs::remove_dir_all(folder);
 }
@@ -201,12 +201,12 @@ fn remove(folder: &Path) {
 /// The owner is gone.
 struct Gone;
 
-/// Of an endless loop.
+/// Result of an endless loop.
 enum Never {}
 
 /// Why the thread stops what it does.
 enum Break {
-    /// It ends.
+    /// The thread ends.
     Gone,
     /// The owner found the tree failing: it is opened again, for this reason.
     Reopen(Option<String>),
@@ -230,7 +230,7 @@ struct Work {
     /// Something failed since everything was last written into new files. What a system could not
     /// write it may take for written, and a later sync of the same file says nothing of it.
     doubts: bool,
-    /// It is being written into new files; then this position is synced.
+    /// Set while everything is written into new files; then this position is synced.
     rewriting: Option<Slot>,
     asked: Receiver<Job>,
     tell: Sender<Event>,
@@ -275,7 +275,7 @@ impl Work {
                     (self.needed, self.failures) = (0, 0);
                     let ended = !changes.ended.is_empty();
                     self.purge.begin(changes.state.generation, ended);
-                    // Before it is told, so that the owner's is the last one.
+                    // Before the event, so that the owner's is the last one.
                     drop(changes);
                     self.say(Event::Written)?;
                 }
@@ -298,7 +298,7 @@ impl Work {
         }
     }
 
-    /// What is asked for next; a timeout if there is time to purge.
+    /// Returns the next job; a timeout if there is time to purge.
     fn next_job(&self) -> Result<Job, RecvTimeoutError> {
         if self.rewriting.is_some() {
             return self.asked.recv_timeout(self.delays.busy);
@@ -317,8 +317,8 @@ impl Work {
         self.lacks_room(0).is_none() && !matches!(self.guarded(Tree::is_free), Ok(false))
     }
 
-    /// Something with the tree. A panic of the library is a failure like others: nothing of this
-    /// process depends on what it left behind but the tree, and that is opened again.
+    /// Accesses the tree. A panic of the library is a failure like others: nothing in this process
+    /// depends on its remains but the tree, and that is opened again.
     fn guarded<T>(&self, work: impl FnOnce(&Tree) -> Result<T, Failure>) -> Result<T, Failure> {
         let Some(tree) = &self.tree else {
             return Err(Failure::NotOpen);
@@ -337,7 +337,7 @@ impl Work {
         Ok(())
     }
 
-    /// Whether everything is in new files by now, if that is what it waits for.
+    /// Checks that everything is in new files by now, if that is awaited.
     fn look_after_tables(&mut self) -> Result<Result<(), Failure>, Gone> {
         let Some(to) = self.rewriting else {
             return Ok(Ok(()));
@@ -356,7 +356,7 @@ impl Work {
     fn purge_some(&mut self) -> Result<(), Failure> {
         match self.guarded(|tree| self.purge.step(tree)) {
             Ok(went) => self.purge.went(went),
-            // [scrub-2] Nobody needs what lies there: it takes room, until the store is built anew.
+            // [scrub-2] That data is not needed: it takes space, until the store is rebuilt.
             Err(Failure::Damaged(_)) => self.purge.give_up(),
             Err(failure) => return Err(failure),
         }
@@ -367,7 +367,7 @@ impl Work {
         self.tell.send(event).map_err(|_| Gone)
     }
 
-    /// Waits, and hears what may be said meanwhile.
+    /// Waits, and handles a request that arrives meanwhile.
     fn pause(&self, time: Duration) -> Result<(), Break> {
         match self.asked.recv_timeout(time) {
             Ok(Job::Free(changes)) => {
@@ -394,8 +394,8 @@ impl Work {
         }
     }
 
-    /// Why there is too little room for `bytes` more, if that is so. What cannot be found out is
-    /// left to the write itself.
+    /// Returns the reason if there is too little space for `bytes` more. If that cannot be
+    /// determined, the write itself decides.
     fn lacks_room(&self, bytes: u64) -> Option<String> {
         let Room { free, total } = self.home.disk.room(&self.home.path).ok()?;
         let reserve = RESERVE_BYTES.min(total / RESERVE_PART);
@@ -412,8 +412,8 @@ impl Work {
         })
     }
 
-    /// Room runs out before the tree notices: a tree that has met a full disk has to be opened
-    /// again.
+    /// Waits for space before the tree notices a lack of it: a tree that has met a full disk has to
+    /// be opened again.
     fn wait_for_room(&self, bytes: u64) -> Result<(), Break> {
         let mut said = String::new();
         while let Some(why) = self.lacks_room(bytes) {
@@ -426,7 +426,7 @@ impl Work {
         Ok(())
     }
 
-    /// A failure here is met by the write that follows.
+    /// Waits for the library's threads. A failure here is met by the write that follows.
     fn wait_for_tree(&self) -> Result<(), Break> {
         while matches!(self.guarded(Tree::is_free), Ok(false)) {
             self.pause(self.delays.busy)?;
@@ -461,7 +461,8 @@ impl Work {
         }
     }
 
-    /// While the disk takes nothing, the tree as it is can be read at least.
+    /// Waits until another attempt may help. While the disk takes nothing, the tree as it is can be
+    /// read at least.
     fn until_it_may_help(&mut self) -> Result<(), Break> {
         loop {
             let delay = self.delay();
@@ -474,20 +475,20 @@ impl Work {
         }
     }
 
-    /// There was less room than there seemed to be: whatever runs in the background takes some.
+    /// Raises the space to wait for: there was less than it seemed, as background work takes some.
     fn needs_more(&mut self) {
         let least = self.needed.max(RESERVE_BYTES / RESERVE_PART);
         self.needed = least.saturating_mul(2).min(NEEDED_BYTES_MAX);
     }
 
-    /// The wait after one more failure.
+    /// Returns the delay after one more failure.
     fn delay(&mut self) -> Duration {
         let doubled = 1_u32 << self.failures.min(16);
         self.failures = self.failures.saturating_add(1);
         self.delays.retry_min.saturating_mul(doubled).min(self.delays.retry_max)
     }
 
-    /// Opens the tree, however long that takes. Nobody else has it.
+    /// Opens the tree, however long that takes. There is no other handle.
     fn open(&mut self, mut distrusted: Option<String>) -> Result<(), Gone> {
         // Its threads end here.
         (self.tree, self.rewriting) = (None, None);

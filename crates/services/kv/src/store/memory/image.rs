@@ -20,7 +20,7 @@ const KEPT_BYTES_MAX: usize = 256 << 20;
 const KEPT_PART: u64 = 4;
 /// May be kept even if the store is smaller still: as much as a few batches write.
 const KEPT_BYTES_MIN: usize = 16 << 20;
-/// What a kept record takes besides its bytes, about.
+/// Approximate overhead of a kept record in addition to its bytes.
 const RECORD_BYTES: usize = 64;
 
 /// Rows as they were; `None`: there was none.
@@ -32,8 +32,8 @@ pub(super) struct Image {
     /// Collections that bear it have been passed, or were begun since.
     number: u64,
     cursor: Cursor,
-    /// What stood where something else stands now, as far as the image has not passed it; absent
-    /// keys too. It hides what the table has.
+    /// Old records of keys that were changed since and that the image has not passed; absent keys
+    /// too. They hide those of the table.
     kept: Table,
     /// The same of rows.
     kept_rows: BTreeMap<Id, Kept>,
@@ -47,7 +47,7 @@ pub(super) struct Image {
 }
 
 impl Image {
-    /// Of this table as it stands.
+    /// Begins an image of this table as it stands.
     pub(super) fn of(table: &Table, collections: &Collections, number: u64) -> Self {
         let bytes = table.bytes_about().saturating_add(collections.bytes());
         let part = usize::try_from(bytes / KEPT_PART).unwrap_or(usize::MAX);
@@ -80,7 +80,8 @@ impl Image {
         records.map(|(_, record)| RECORD_BYTES + record.bytes()).sum()
     }
 
-    /// A key is about to change. `false`: that is more than may be kept; the image is over.
+    /// Keeps a key that is about to change. `false`: that would exceed the limit; the image is
+    /// over.
     pub(super) fn keep(&mut self, table: &Table, position: Position, key: &[u8]) -> bool {
         if self.cleared.is_some()
             || self.cursor.has_passed(position, key)
@@ -101,12 +102,12 @@ impl Image {
         true
     }
 
-    /// What collections are marked with that it has nothing to do with any more.
+    /// Returns the mark of collections that the image is done with.
     pub(super) const fn number(&self) -> u64 {
         self.number
     }
 
-    /// The same for a row.
+    /// Keeps a row that is about to change, with the same result.
     pub(super) fn keep_row(&mut self, id: Id, rows: &Rows, name: &[u8]) -> bool {
         let is_within = |within: &Within| within.id == id && within.has_passed(name);
         let kept = self.kept_rows.get(&id);
@@ -127,12 +128,13 @@ impl Image {
         true
     }
 
-    /// All keys are about to be removed; these are they.
+    /// Keeps these, all keys, which are about to be removed.
     pub(super) fn keep_all(&mut self, table: Table, collections: Collections) {
         self.cleared.get_or_insert((table, collections));
     }
 
-    /// Whether it has to move on before more is kept: one run of commands more must find room.
+    /// Returns whether it has to advance before more is kept: there must be space for one more run
+    /// of commands.
     pub(super) fn is_behind(&self) -> bool {
         self.kept_bytes > self.bytes_max / 2
     }
@@ -212,7 +214,7 @@ impl Image {
     }
 }
 
-/// What a kept row takes, about.
+/// Returns the approximate size of a kept row.
 fn row_bytes(name: &[u8], value: Option<&[u8]>) -> usize {
     RECORD_BYTES + name.len() + value.map_or(0, <[u8]>::len)
 }

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::store::{Bytes, Span, VisitRow, collection::Id};
 
-/// What a row takes in its node, about: nodes are three quarters full.
+/// Approximate size of a row in its node: nodes are three quarters full.
 const ROW_BYTES: usize = size_of::<Row>() * 4 / 3;
 /// Rows of ended collections that are freed at a time.
 const FREED_MAX: usize = 1024;
@@ -27,7 +27,7 @@ impl Rows {
     }
 }
 
-/// What a row takes, about.
+/// Returns the approximate size of a row.
 const fn size(name: usize, value: usize) -> u64 {
     (ROW_BYTES + Text::apart(name) + Text::apart(value)) as u64
 }
@@ -52,7 +52,7 @@ pub(super) struct Collections {
     live: BTreeMap<Id, Rows>,
     /// No key names them any more.
     ended: BTreeMap<Id, Rows>,
-    /// Of all of them, about.
+    /// Approximate bytes of all rows.
     bytes: u64,
 }
 
@@ -62,12 +62,12 @@ impl Collections {
         self.bytes
     }
 
-    /// Those of a collection, also of one that has ended and is not freed.
+    /// Returns the rows of a collection, also of one that has ended and is not freed.
     pub(super) fn get(&self, id: Id) -> Option<&Rows> {
         self.live.get(&id).or_else(|| self.ended.get(&id))
     }
 
-    /// The image has passed this collection.
+    /// Marks a collection as passed by the image.
     pub(super) fn mark(&mut self, id: Id, image: u64) {
         if let Some(rows) = self.live.get_mut(&id) {
             rows.seen = image;
@@ -97,14 +97,15 @@ impl Collections {
         }
     }
 
-    /// A key that named this collection is gone. If all rows went before it, nothing is left.
+    /// Handles the removal of a key that named this collection. If all rows went before it, nothing
+    /// is left.
     pub(super) fn detached(&mut self, id: Id) {
         if self.live.get(&id).is_some_and(|rows| rows.rows.is_empty()) {
             self.live.remove(&id);
         }
     }
 
-    /// All rows that are left end here.
+    /// Ends all remaining rows.
     pub(super) fn end(&mut self, id: Id) {
         if let Some(rows) = self.live.remove(&id) {
             self.ended.insert(id, rows);
@@ -166,12 +167,12 @@ impl Collections {
         };
     }
 
-    /// How many rows of a collection come before this name.
+    /// Returns the number of rows of a collection before this name.
     pub(super) fn rank(&self, id: Id, name: &[u8]) -> u64 {
         self.live.get(&id).map_or(0, |rows| rows.rows.rank(name) as u64)
     }
 
-    /// The name that so many rows come before.
+    /// Returns the name that is preceded by this number of rows.
     pub(super) fn nth(&self, id: Id, number: u64) -> Option<&[u8]> {
         let number = usize::try_from(number).ok()?;
         let row = self.live.get(&id)?.rows.nth(number)?;

@@ -10,7 +10,7 @@ const SHORT: usize = 30;
 /// A name or a value.
 #[derive(Debug)]
 pub(super) enum Text {
-    /// Behind `len` bytes there are zeros.
+    /// The bytes after `len` are zeros.
     Short {
         len: u8,
         bytes: [u8; SHORT],
@@ -22,7 +22,7 @@ pub(super) enum Text {
 #[derive(Debug)]
 pub(super) struct Sought<'n> {
     name: &'n [u8],
-    /// If it is short.
+    /// Words of a short name.
     words: Option<[u64; 4]>,
 }
 
@@ -96,8 +96,8 @@ fn word(bytes: &[u8; SHORT], from: usize) -> u64 {
     u64::from_be_bytes(word)
 }
 
-/// What decides where the first eight bytes are alike: the others, and then the length, as one text
-/// may be the other with zeros behind it.
+/// Returns the words to compare if the first eight bytes are alike: the others, and then the
+/// length, as one text may be the other followed by zeros.
 fn rest(len: u8, bytes: &[u8; SHORT]) -> [u64; 3] {
     let mut last = [0; 8];
     last[..SHORT - 24].copy_from_slice(&bytes[24..]);

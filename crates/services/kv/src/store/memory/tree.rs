@@ -30,18 +30,18 @@ pub(super) struct Tree {
 #[derive(Debug, Default)]
 struct Node {
     rows: Vec<Row>,
-    /// None in a leaf; else one before each row, and one behind the last.
+    /// Empty in a leaf; else one before each row, and one after the last.
     children: Vec<Self>,
     /// Rows here and below.
     count: usize,
 }
 
-/// What a node that was too full gives away: a row, and all behind it.
+/// Part that is split off a full node: a row, and all after it.
 type Split = (Row, Node);
 
-/// What came of a row that was put.
+/// Result of putting a row.
 enum Put {
-    /// There was one of its name, with so many bytes of value.
+    /// A row of the same name was replaced, with this many bytes of value.
     Replaced(usize),
     Added(Option<Split>),
 }
@@ -97,7 +97,7 @@ impl Tree {
         first
     }
 
-    /// A root without rows is none.
+    /// Replaces a root without rows by its child.
     fn lower(&mut self) {
         if self.root.rows.is_empty()
             && let Some(child) = self.root.children.pop()
@@ -106,7 +106,7 @@ impl Tree {
         }
     }
 
-    /// How many rows come before this name, whether a row has it or not.
+    /// Returns the number of rows before this name, whether a row has it or not.
     pub(super) fn rank(&self, name: &[u8]) -> usize {
         let name = Sought::new(name);
         let (mut node, mut before) = (&self.root, 0);
@@ -126,7 +126,7 @@ impl Tree {
         }
     }
 
-    /// The row that so many come before.
+    /// Returns the row that is preceded by this number of others.
     pub(super) fn nth(&self, number: usize) -> Option<Shown<'_>> {
         if number >= self.root.count {
             return None;
@@ -438,7 +438,7 @@ mod tests {
         (name.to_vec(), value.to_vec())
     }
 
-    /// Grows and shrinks, by chance and in order, beside the tree of the standard library.
+    /// A tree that grows and shrinks, randomly and in order, equals one of the standard library.
     #[test]
     fn it_says_what_a_plain_tree_says() {
         let mut dice = Dice::new(36);

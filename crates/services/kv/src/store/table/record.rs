@@ -14,9 +14,9 @@ const INDEX: usize = 16;
 const KEY_BYTES: usize = 20;
 const FLAGS: usize = 24;
 const HEAD: usize = 25;
-/// Of the flags; the others are the kind.
+/// Bit of the flags; the others are the kind.
 const HAS_DEADLINE: u8 = 1;
-/// Of the caches.
+/// Line size of the caches.
 const LINE: usize = 64;
 
 impl Record {
@@ -68,7 +68,7 @@ impl Record {
         }
     }
 
-    /// What is lost with it.
+    /// Returns the data lost with the record.
     pub(in crate::store) fn old(&self) -> Old {
         Old::new(&self.0[self.value_at()..], self.entry().stamp())
     }
@@ -94,7 +94,7 @@ impl Record {
         self.0.len()
     }
 
-    /// What a record of these would take.
+    /// Returns the size of a record of this key and value.
     pub(in crate::store) const fn bytes_of(key: &[u8], value: &[u8]) -> usize {
         HEAD + key.len() + value.len()
     }

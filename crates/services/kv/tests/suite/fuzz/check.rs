@@ -1,11 +1,11 @@
-//! What must hold for any bytes that a client may send.
+//! Properties that must hold for any bytes that a client may send.
 
 use quorate_kv::resp::request::{Parsed, Parser, ProtocolError};
 
 /// Most bytes of arguments in one request.
 pub(crate) const BYTES_MAX: usize = 1000;
 
-/// What came out of a stream.
+/// Contents of a stream.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub(crate) requests: Vec<Vec<Vec<u8>>>,

@@ -4,7 +4,7 @@ mod check;
 
 use crate::driver::{self, Seed};
 
-/// What clients send, and some of what they should not: a name, the length of the pieces, the
+/// Requests that clients send, and some that they should not: a name, the length of the pieces, the
 /// bytes.
 const REQUESTS: [(&str, u8, &[u8]); 30] = [
     ("ping", 255, b"*1\r\n$4\r\nPING\r\n"),

@@ -28,7 +28,7 @@ const WORDS: [&str; 12] =
 const SCORES: [&str; 10] = ["0", "1", "2", "-1", "2.5", "10", "100", "-7.25", "inf", "-inf"];
 const FINITE: [&str; 6] = ["0", "1", "2", "-1", "2.5", "10"];
 
-/// One of the commands, with arguments that often meet what others left.
+/// Returns a random command, with arguments that often match the results of others.
 fn command(random: &mut Random, of: usize) -> Vec<String> {
     let key = *random.pick(&KEYS);
     let other = *random.pick(&KEYS);
@@ -148,7 +148,7 @@ fn command(random: &mut Random, of: usize) -> Vec<String> {
     text.split(' ').map(str::to_owned).collect()
 }
 
-/// What is there for all types.
+/// Returns a random command that exists for all types.
 fn any(random: &mut Random) -> Vec<String> {
     let (key, other) = (*random.pick(&KEYS), *random.pick(&KEYS));
     let number = random.below(40);

@@ -1,5 +1,5 @@
-//! Deadlines of single fields of hashes: replies as in Redis 7.4, and what has ended exists for
-//! nobody ([time-2]).
+//! Deadlines of single fields of hashes: replies as in Redis 7.4, and ended fields do not exist for
+//! any command ([time-2]).
 
 use quorate_core::slot::Slot;
 use quorate_kv::{
@@ -394,7 +394,7 @@ fn a_field_that_ends_is_a_change_for_watch_and_its_removal_is_none() {
     });
 }
 
-/// Whoever gets an image knows when its fields end.
+/// A node loaded from an image knows when its fields end.
 #[test]
 fn an_image_brings_the_order_of_deadlines_along() {
     let mut node = Node::memory();

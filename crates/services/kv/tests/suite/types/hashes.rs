@@ -146,7 +146,7 @@ fn other_types_are_refused_and_refuse_hashes() {
     );
 }
 
-/// What an earlier version stored for Redisson is read like a hash, and changed by nothing but its
+/// A lock that an earlier version stored for Redisson is read like a hash, and changed only by its
 /// scripts.
 #[test]
 fn locks_are_read_like_hashes() {

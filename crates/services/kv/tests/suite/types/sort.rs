@@ -90,7 +90,7 @@ fn sorting_is_as_in_redis() {
     );
 }
 
-/// What one command may look at is bounded, whether it reads or stores.
+/// The elements that one command may look at are bounded, whether it reads or stores.
 #[test]
 fn too_much_is_refused() {
     on_both_stores(|node| {

@@ -1,4 +1,4 @@
-//! How stores keep rows: where they are, that they go, and that images are of one moment.
+//! Rows in stores: their places, their removal, and images as of one moment.
 
 use std::{collections::BTreeMap, ops::ControlFlow, path::Path};
 
@@ -96,7 +96,7 @@ fn rows_are_in_the_order_of_their_names() {
     }
 }
 
-/// Waits until the tree has no more than so many entries.
+/// Waits until the tree has no more than this many entries.
 fn until_entries(store: &LsmStore, most: usize) {
     until("rows are removed", || (store.stored_entries() <= most).then_some(()));
 }
@@ -229,7 +229,7 @@ fn item(part: Part<'_>) -> Vec<u8> {
     }
 }
 
-/// What an image of this moment consists of.
+/// Returns the items of an image of this moment.
 fn contents(store: &dyn Store) -> Vec<Vec<u8>> {
     let mut items = Vec::new();
     store.scan(quorate_kv::store::Position::START, &mut |key, entry| {

@@ -1,4 +1,4 @@
-//! What holds for all types: keys as such, deadlines, transactions, sizes.
+//! Behaviour common to all types: keys as such, deadlines, transactions, sizes.
 
 use quorate_kv::key::FIELD_BYTES_MAX;
 
@@ -63,7 +63,7 @@ fn memory_usage_grows_with_elements() {
     });
 }
 
-/// What is stored of a key that ended is not seen by a command that begins it anew.
+/// Stored elements of a key that ended are not seen by a command that begins it anew.
 #[test]
 fn a_collection_that_ended_begins_anew() {
     on_both_stores(|node| {
@@ -187,7 +187,8 @@ fn fields_and_members_have_one_limit_and_elements_have_none() {
     });
 }
 
-/// What a command would copy counts for its batch; one that would copy too much changes nothing.
+/// Bytes that a command would copy count for its batch; one that would copy too much changes
+/// nothing.
 #[test]
 fn large_copies_are_refused_whole() {
     let mut node = Node::memory();
@@ -207,7 +208,7 @@ fn large_copies_are_refused_whole() {
     assert_eq!(node.say(client, "PEXPIRE i 1000"), ":1|");
 }
 
-/// What a reply may have bounds what is copied for it, in a transaction too, where every node
+/// The limit of a reply bounds the bytes copied for it, in a transaction too, where every node
 /// executes it.
 #[test]
 fn draws_and_combinations_of_what_is_large_end_in_time() {

@@ -12,7 +12,7 @@ use crate::common::{Asked, Node, Random, Told, World, request};
 /// The nodes.
 pub(crate) struct Group {
     pub(crate) nodes: Vec<Node>,
-    /// They are killed: what is in the log they do not execute.
+    /// Nodes that are killed: they do not execute commands of the log.
     pub(crate) down: Vec<bool>,
 }
 
@@ -75,7 +75,7 @@ impl Group {
         self.nodes[node].pump();
     }
 
-    /// What a node asks for first is done.
+    /// Executes the first request of a node.
     pub(crate) fn step(&mut self, from: usize) -> bool {
         if self.down[from] {
             return false;
@@ -106,8 +106,7 @@ impl Group {
         true
     }
 
-    /// The command that a node asked for first is in the log and executed, and the node does not
-    /// hear of it.
+    /// Executes the first command of a node in the log, without a reply to the node.
     pub(crate) fn lose_reply(&mut self, node: usize) {
         assert!(self.step(node));
         let told = &mut self.nodes[node].world.told;
@@ -178,7 +177,7 @@ impl Group {
         self.down[node] = true;
     }
 
-    /// It comes back without clients, with the state of another node.
+    /// Restarts a node without clients, with the state of another node.
     pub(crate) fn restart(&mut self, node: usize, from: usize) {
         let at = self.nodes[from].world.slot;
         let items = image(&mut self.nodes[from].world.service);

@@ -32,7 +32,8 @@ fn the_first_in_line_is_served_first_at_whichever_node_it_is() {
     }
 }
 
-/// Somebody in front has one: nobody behind may take it, and nobody who comes now.
+/// A client at the front has an element: none after it may take that, and neither may one that
+/// arrives now.
 #[test]
 fn nobody_overtakes_who_has_not_claimed_yet() {
     let mut group = Group::memory(2);
@@ -81,7 +82,7 @@ fn a_client_that_is_gone_gets_nothing_taken_away_from_the_others() {
     }
 }
 
-/// It is withdrawn when its request has come through.
+/// A client that disconnects early is withdrawn when its request has been executed.
 #[test]
 fn a_client_that_goes_before_it_is_in_line_does_not_stay_there() {
     let mut group = Group::memory(1);
@@ -95,7 +96,7 @@ fn a_client_that_goes_before_it_is_in_line_does_not_stay_there() {
     assert_eq!(group.say(other, "BLPOP k 0"), "*2|$1|k|$1|a|");
 }
 
-/// What cannot be withdrawn now is found by the next look at all.
+/// A client that cannot be withdrawn now is found by the next look at all.
 #[test]
 fn a_withdrawal_that_is_lost_is_made_up_for() {
     let mut group = Group::memory(2);
@@ -168,7 +169,7 @@ fn a_node_that_was_slow_gets_its_clients_in_line_again() {
     assert_eq!(group.take(slow), "*2|$1|k|$1|b|");
 }
 
-/// An old sign is none: somebody who has tried in vain since then is there.
+/// An old sign does not count: a client that has tried in vain since then is there.
 #[test]
 fn who_tries_in_vain_is_not_taken_for_dead() {
     let mut group = Group::memory(2);
@@ -200,7 +201,7 @@ fn the_earlier_life_of_a_node_ends_with_the_first_wait_of_the_next() {
     assert_eq!(group.take(first), "*2|$1|k|$1|a|");
 }
 
-/// Executed or not: the client hears that nobody knows, and gets nothing twice.
+/// Executed or not: the client learns that the result is unknown, and gets nothing twice.
 #[test]
 fn a_claim_whose_fate_is_unknown_is_settled_by_the_next_one() {
     for executed in [false, true] {
@@ -233,14 +234,14 @@ fn a_claim_whose_fate_is_unknown_is_settled_by_the_next_one() {
     }
 }
 
-/// It was refused behind a read, before it was ever sent.
+/// A request is refused while it waits for a read, before it was ever sent.
 #[test]
 fn a_request_that_is_refused_later_does_not_wait() {
     let mut group = Group::memory(1);
     let client = group.connect(0);
     group.send(client, "GET a");
     group.send(client, "BLPOP k 0");
-    // The read is under way, and the write waits for it.
+    // The read is in flight, and the write waits for it.
     assert!(group.step(0));
     group.nodes[0].world.refuse = Some(Failure::NoQuorum);
     group.nodes[0].tell(0);
@@ -284,7 +285,7 @@ fn who_gives_up_with_a_claim_whose_fate_is_unknown_is_told_so() {
     assert!(said.starts_with("-UNKNOWN"), "{said}");
 }
 
-/// Images and stores on disks know the line: whoever is loaded from one goes on alike.
+/// Images and stores on disks include the line: a node loaded from one continues alike.
 #[test]
 fn the_line_survives_snapshots_and_restarts() {
     let folder = tempfile::tempdir().unwrap();
@@ -340,9 +341,9 @@ fn the_line_survives_snapshots_and_restarts() {
 }
 
 /// Many clients at two nodes take from a queue, in any order of events; some vanish, some give up.
-/// Each element is told to one client at most, none disappears but with a client that vanished in
-/// the middle of a claim, and of two clients in line with nobody else taking anything the first one
-/// is served first.
+/// Each element is sent to one client at most, none is lost except with a client that vanished in
+/// the middle of a claim, and of two clients in line without any other the first one is served
+/// first.
 #[test]
 fn a_queue_with_several_waiting_clients_is_exactly_once() {
     for seed in 1..=40 {

@@ -1,4 +1,4 @@
-//! What each command says: at once, later, when its time is over, and where it must not wait.
+//! Replies of each command: at once, later, when its time is over, and where it must not wait.
 
 use crate::common::{World, check};
 
@@ -55,7 +55,7 @@ fn errors_are_those_of_redis_and_nobody_waits() {
     );
 }
 
-/// As if their time were over.
+/// Within a transaction a command replies as if its time were over.
 #[test]
 fn within_a_transaction_nobody_waits() {
     check(
@@ -178,7 +178,7 @@ fn resp3_has_no_other_arrays() {
     assert_eq!(group.take(waiter), "_|");
 }
 
-/// Memory is bounded, whoever asks.
+/// Memory is bounded, regardless of the clients.
 #[test]
 fn as_many_wait_as_may() {
     let mut group = Group::new(vec![World::memory()]);

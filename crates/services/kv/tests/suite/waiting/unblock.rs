@@ -50,7 +50,7 @@ fn a_wait_ends_with_nothing_or_with_an_error_and_what_comes_goes_to_the_next() {
         assert_eq!(group.take(second), "$1|a|");
         assert_eq!(group.take(third), "*2|$1|l|$1|b|");
         assert_eq!(group.say(away, "LRANGE l 0 -1"), "*1|$1|c|");
-        // It may wait again, and is served like everybody.
+        // It may wait again, and is served like any other.
         assert_eq!(group.say(first, "BLPOP l 0"), "*2|$1|l|$1|c|");
         assert_eq!(group.say(first, "PING"), "+PONG|");
     }
@@ -73,11 +73,12 @@ fn claiming() -> (Group, [Client; 3]) {
     (group, [waits, other, away])
 }
 
-/// Something may just be taken for the client: then it gets that, and nobody ended its wait.
+/// An element may just be taken for the client: then it gets that, and the request did not end its
+/// wait.
 #[test]
 fn a_claim_that_is_under_way_is_waited_for() {
     let (mut group, [waits, other, _]) = claiming();
-    // Whoever asks as well is not the first.
+    // A later request to end the wait is not the first.
     let third = group.connect(0);
     let number = (waits.1).0;
     group.send(third, &format!("CLIENT UNBLOCK {number}"));
@@ -87,7 +88,7 @@ fn a_claim_that_is_under_way_is_waited_for() {
     assert_eq!(group.take(third), ":0|");
 
     let (mut group, [waits, other, away]) = claiming();
-    // Somebody else is faster.
+    // Another client is faster.
     group.send(away, "LPOP l");
     while group.step(1) || group.tell(1) {}
     group.settle();

@@ -1,4 +1,4 @@
-//! What commands of hashes mean.
+//! Model of the commands of hashes.
 
 use std::collections::BTreeMap;
 

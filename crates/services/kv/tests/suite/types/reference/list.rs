@@ -1,4 +1,4 @@
-//! What commands of lists mean.
+//! Model of the commands of lists.
 
 use super::{Answer, Model, Value, Wrong, array, bulk, int, optional, places};
 

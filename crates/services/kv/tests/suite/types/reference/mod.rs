@@ -1,4 +1,4 @@
-//! What commands of each type mean, written for clarity: one file per type, nothing is stored or
+//! Model of the commands of each type, written for clarity: one file per type, nothing is stored or
 //! encoded.
 //!
 //! Replies are those of RESP2, with `|` for each line end. Elements without an order are in that of
@@ -12,7 +12,7 @@ mod zset;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a key has.
+/// Value of a key.
 #[derive(Clone, Debug)]
 pub(crate) enum Value {
     String(String),
@@ -27,7 +27,7 @@ pub(crate) enum Value {
 pub(crate) struct Model {
     pub(crate) keys: BTreeMap<String, Value>,
     pub(crate) deadlines: BTreeMap<String, u64>,
-    /// Of fields of hashes.
+    /// Deadlines of fields of hashes.
     pub(crate) ends: BTreeMap<String, BTreeMap<String, u64>>,
 }
 
@@ -67,7 +67,7 @@ fn places(start: i64, stop: i64, count: usize) -> std::ops::Range<usize> {
     usize::try_from(start).unwrap()..usize::try_from(stop + 1).unwrap()
 }
 
-/// What was drawn: the reply is taken for it.
+/// Returns the drawn elements, taken from the actual reply.
 fn drawn(actual: &str) -> Vec<String> {
     let mut lines = actual.split('|');
     let mut words = Vec::new();
@@ -80,8 +80,7 @@ fn drawn(actual: &str) -> Vec<String> {
 }
 
 impl Model {
-    /// The reply to a command; what is left to chance is taken from the reply that somebody else
-    /// gave.
+    /// Returns the reply to a command; random choices are taken from the actual reply.
     pub(crate) fn reply(&mut self, words: &[&str], now_ms: u64, actual: &str) -> String {
         let (name, rest) = words.split_first().unwrap();
         let answer = match *name {

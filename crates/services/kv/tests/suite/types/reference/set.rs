@@ -1,4 +1,4 @@
-//! What commands of sets mean.
+//! Model of the commands of sets.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,5 @@
-//! What commands of sorted sets mean. Scores are small enough to be written alike by everybody.
+//! Model of the commands of sorted sets. Scores are small enough to be written alike by all
+//! implementations.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +15,7 @@ fn text(score: f64) -> String {
     format!("{}", score + 0.0)
 }
 
-/// What infinities make that is no number counts as 0.
+/// Returns the score; a result of infinities that is not a number counts as 0.
 fn number_or_zero(score: f64) -> f64 {
     if score.is_nan() { 0.0 } else { score }
 }
@@ -37,7 +38,7 @@ fn listed(members: &[(String, f64)], scores: bool) -> String {
     array(&Vec::from_iter(words))
 }
 
-/// Whether a score is between two ends, as they are written.
+/// Returns whether a score is between two ends, as they are written.
 fn within_scores(score: f64, least: &str, most: &str) -> bool {
     let end = |text: &str| {
         let (excluded, text) = match text.strip_prefix('(') {
@@ -68,7 +69,7 @@ fn within_names(name: &str, least: &str, most: &str) -> bool {
     above && below
 }
 
-/// What ZRANGE finds, whatever it is asked.
+/// Returns the results of ZRANGE in all its forms.
 fn range(members: &Members, words: &[&str]) -> (Vec<(String, f64)>, bool) {
     let has = |word: &str| words.contains(&word);
     let back = has("REV");
