@@ -1,5 +1,4 @@
-//! What is wrong with a request before anybody looks at a key: asked where it comes in, as etcd
-//! does.
+//! Validation of requests on arrival, before any key is looked up, as in etcd.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -69,7 +68,7 @@ pub fn txn(request: &TxnRequest) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Whether a transaction may put something, whichever branch it takes.
+/// Returns whether a transaction puts a key in either branch.
 pub fn puts(request: &TxnRequest) -> bool {
     let mut ops = request.success.iter().chain(&request.failure);
     ops.any(|op| match &op.request {
@@ -106,10 +105,10 @@ struct Touched<'t> {
     deletes: Spans<'t>,
 }
 
-/// What the operations of a branch put and delete. A key that is put must not be put again, nor be
-/// deleted by the branch itself or by a transaction before the one that puts it.
+/// Collects the keys that the operations of a branch put and delete. A key that is put must not be
+/// put again, nor be deleted by the branch itself or by a transaction before the one that puts it.
 ///
-/// As etcd has it: of a range to the end of all keys nothing is found out here.
+/// As in etcd, a range to the end of all keys is not checked.
 fn overlaps(ops: &[RequestOp]) -> Result<Touched<'_>, Refusal> {
     let mut all = Touched::default();
     for op in ops {
@@ -160,10 +159,10 @@ fn join<'t>(all: &mut BTreeSet<&'t [u8]>, mut more: BTreeSet<&'t [u8]>) {
 #[derive(Debug, Default)]
 struct Spans<'t>(BTreeMap<&'t [u8], End<'t>>);
 
-/// Where a range ends.
+/// End of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End<'t> {
-    /// Behind this key.
+    /// After this key.
     Behind(&'t [u8]),
     /// Before this key.
     Before(&'t [u8]),
@@ -178,7 +177,7 @@ impl<'t> End<'t> {
         }
     }
 
-    /// Of the keys that it ends after.
+    /// Returns the end as a bound of keys.
     fn bound(&self) -> Bound<&'t [u8]> {
         match *self {
             Self::Before(key) => Bound::Excluded(key),

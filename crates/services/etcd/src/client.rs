@@ -54,7 +54,8 @@ async fn ask<Q: Message + 'static, A: Message + Default + 'static>(
     Ok(answer.await?.into_inner())
 }
 
-/// Puts a key, wherever somebody takes it: the same again changes nothing that is read. Who did.
+/// Puts a key on any member that accepts it, and returns the index of that member. Repeating the
+/// put does not change the value that is read.
 async fn put(
     members: Vec<Channel>,
     mut at: usize,
@@ -79,7 +80,7 @@ async fn put(
 }
 
 impl Client {
-    /// Of these members, `HOST:PORT` each; a request is tried for so long.
+    /// Connects to these members, `HOST:PORT` each; a request is retried until the deadline.
     pub fn new(members: &[String], deadline: Duration) -> io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let channel = |address: &String| {
@@ -118,7 +119,8 @@ impl Client {
         all
     }
 
-    /// What the first member has of these keys: as it stands, or as of all that was acknowledged.
+    /// Returns the first member's values of these keys, either its local state or a linearizable
+    /// read.
     pub fn get_all(
         &self,
         keys: &[String],

@@ -20,7 +20,7 @@ use crate::{
     refusal::Refusal,
 };
 
-/// What changes the state, by its place in the log.
+/// A command: changes the state, in log order.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Command {
     /// Puts a key.
@@ -47,18 +47,18 @@ pub enum Command {
     Auth(AuthChange),
 }
 
-/// What asks for the state and changes nothing.
+/// A query: reads the state and changes nothing.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Query {
     /// Which keys there are, a page of them.
     Page(PageRequest),
     /// A transaction that changes nothing.
     Txn(TxnRequest),
-    /// How far it is and how large.
+    /// Revision and size of the state.
     Figures,
-    /// What happened from a revision on.
+    /// Events from a revision on.
     Events(EventsRequest),
-    /// How long a lease lasts.
+    /// Remaining time of a lease.
     Lease(LeaseTimeToLiveRequest),
     /// Which leases there are, a page of them.
     Leases(LeasesRequest),
@@ -66,7 +66,7 @@ pub enum Query {
     Alarms(AlarmRequest),
     /// A hash of everything, a page of it.
     Hash(HashRequest),
-    /// Who may do what.
+    /// A question about users and roles.
     Auth(AuthAsk),
 }
 
@@ -124,7 +124,7 @@ impl Command {
         }
     }
 
-    /// What these bytes are, if they are a command.
+    /// Decodes a command.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let (kind, rest) = bytes.split_first()?;
         Some(match *kind {
@@ -160,7 +160,7 @@ impl Query {
         }
     }
 
-    /// What these bytes are, if they are a query.
+    /// Decodes a query.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let (kind, rest) = bytes.split_first()?;
         Some(match *kind {
@@ -206,7 +206,7 @@ pub struct KeptAlive {
     pub auth_revision: u64,
 }
 
-/// How long those leases last from then on.
+/// New remaining times of leases that were kept alive.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct Lasting {
     /// The revision of the state.
@@ -234,7 +234,7 @@ pub struct LeasesPage {
     /// Their ids.
     #[prost(int64, repeated, tag = "2")]
     pub ids: Vec<i64>,
-    /// Where the next page begins; without it, that was the last one.
+    /// Start of the next page; `None` if this was the last one.
     #[prost(int64, optional, tag = "3")]
     pub next: Option<i64>,
 }
@@ -248,13 +248,13 @@ pub struct PageRequest {
     /// The revision of the pages before; 0: there was none.
     #[prost(int64, tag = "2")]
     pub at: i64,
-    /// Where the page begins; empty: where the range does.
+    /// Start of the page; empty: the start of the range.
     #[prost(bytes = "bytes", tag = "3")]
     pub from: Bytes,
-    /// So many keys are still wanted; others are counted.
+    /// Keys still wanted; further keys are only counted.
     #[prost(uint64, tag = "4")]
     pub wanted: u64,
-    /// So many keys may be looked at.
+    /// Maximum number of keys to visit.
     #[prost(uint64, tag = "5")]
     pub visits: u64,
 }
@@ -271,10 +271,10 @@ pub struct Page {
     /// Keys.
     #[prost(message, repeated, tag = "3")]
     pub kvs: Vec<KeyValue>,
-    /// How many keys the range has here.
+    /// Number of keys of the range on this page.
     #[prost(int64, tag = "4")]
     pub count: i64,
-    /// Where the next page begins; empty: that was the last one.
+    /// Start of the next page; empty if this was the last one.
     #[prost(bytes = "bytes", tag = "5")]
     pub next: Bytes,
 }
@@ -285,18 +285,18 @@ pub struct EventsRequest {
     /// The first revision.
     #[prost(int64, tag = "1")]
     pub from: i64,
-    /// Whether what keys had before is wanted, too.
+    /// Previous key-value pairs are wanted, too.
     #[prost(bool, tag = "2")]
     pub prev_kv: bool,
-    /// Of these keys alone; without a key, of all.
+    /// Start of the keys; empty: all keys.
     #[prost(bytes = "bytes", tag = "3")]
     pub key: Bytes,
-    /// Where they end, as for a range.
+    /// End of the keys, as for a range.
     #[prost(bytes = "bytes", tag = "4")]
     pub range_end: Bytes,
 }
 
-/// What happened, in order, in whole transactions.
+/// Events in order, in whole transactions.
 #[derive(Clone, PartialEq, Message)]
 pub struct Events {
     /// The revision of the state.
@@ -313,10 +313,10 @@ pub struct Events {
 /// Asks for a page of a hash.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct HashRequest {
-    /// Of this revision; 0: of the present one.
+    /// Revision to hash at; 0: the present one.
     #[prost(int64, tag = "1")]
     pub at: i64,
-    /// Whether there was a page before; the rest is what it said.
+    /// This is not the first page; the remaining fields come from the previous one.
     #[prost(bool, tag = "2")]
     pub is_begun: bool,
     /// The compacted revision.
@@ -325,10 +325,10 @@ pub struct HashRequest {
     /// The hash so far.
     #[prost(fixed64, tag = "4")]
     pub hash: u64,
-    /// Whether keys are done and changes are next.
+    /// Keys are done and changes are next.
     #[prost(bool, tag = "5")]
     pub of_changes: bool,
-    /// Where the page begins.
+    /// Start of the page.
     #[prost(bytes = "bytes", tag = "6")]
     pub from: Bytes,
 }
@@ -348,10 +348,10 @@ pub struct HashPage {
     /// The hash so far.
     #[prost(fixed64, tag = "4")]
     pub hash: u64,
-    /// Whether keys are done and changes are next.
+    /// Keys are done and changes are next.
     #[prost(bool, tag = "5")]
     pub of_changes: bool,
-    /// Where the next page begins; empty: that was the last one.
+    /// Start of the next page; empty if this was the last one.
     #[prost(bytes = "bytes", tag = "6")]
     pub next: Bytes,
 }
@@ -370,7 +370,7 @@ impl HashRequest {
     }
 }
 
-/// How far the state is, and how large.
+/// Revision and size of the state.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Message)]
 pub struct Figures {
     /// The revision.
@@ -379,7 +379,7 @@ pub struct Figures {
     /// History before it is given up; -1 if none was ever.
     #[prost(int64, tag = "2")]
     pub compacted: i64,
-    /// Whether all that was given up is removed.
+    /// All compacted history has been removed.
     #[prost(bool, tag = "3")]
     pub is_scrubbed: bool,
     /// Bytes of keys and values with their history.
@@ -402,7 +402,7 @@ pub fn reply<M: Message>(outcome: Result<M, Refusal>, reply: &mut Vec<u8>) {
     }
 }
 
-/// What a reply says. `None`: it makes no sense, as from another version.
+/// Decodes a reply. `None` if it is malformed, as from another version.
 pub fn read_reply<M: Message + Default>(reply: Vec<u8>) -> Option<Result<M, Refusal>> {
     let mut reply = Bytes::from(reply);
     match *reply.first()? {

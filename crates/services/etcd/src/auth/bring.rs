@@ -16,7 +16,7 @@ type Row = (Vec<u8>, Vec<u8>);
 /// All that is brought.
 #[derive(Clone, Debug, Default)]
 pub struct Brought {
-    /// Whether they matter.
+    /// Auth is on.
     pub enabled: bool,
     /// Moved with every change of users and roles.
     pub revision: u64,

@@ -3,7 +3,7 @@
 /// On whose behalf.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum By {
-    /// Somebody who did not say who they are.
+    /// An unauthenticated client.
     #[default]
     Nobody,
     /// A user, as a node knew them.
@@ -23,14 +23,14 @@ const USER: u8 = 0xfe;
 const MEMBER: u8 = 0xff;
 
 impl By {
-    /// What is asked for, with this in front of it.
+    /// Prepends the identity to the encoded request.
     pub fn before(&self, bytes: Vec<u8>) -> Vec<u8> {
         match self {
             Self::Nobody => bytes,
             Self::Member => [&[MEMBER], &bytes[..]].concat(),
             Self::User { name, revision } => {
-                // Names are of bounded length ([`super::NAME_BYTES_MAX`]); a longer one is
-                // nobody's.
+                // Names are of bounded length ([`super::NAME_BYTES_MAX`]); no user has a longer
+                // one.
                 let length = u16::try_from(name.len()).unwrap_or(0);
                 let name = name.as_bytes().get(..usize::from(length)).unwrap_or_default();
                 let head = [&[USER], &revision.to_be_bytes()[..], &length.to_be_bytes(), name];

@@ -35,10 +35,10 @@ pub mod auth_change {
         AuthUserRevokeRoleRequest, Bytes, NewPassword, NewUser,
     };
 
-    /// What changes.
+    /// The change.
     #[derive(Clone, PartialEq, prost::Oneof)]
     pub enum What {
-        /// From here on it matters who somebody is; this signs tokens.
+        /// Turns auth on; the bytes are the key that signs tokens.
         #[prost(bytes = "bytes", tag = "1")]
         Enable(Bytes),
         /// From here on it does not.
@@ -98,7 +98,7 @@ pub struct NewPassword {
     pub hash: String,
 }
 
-/// Whether a permission is of keys.
+/// Returns whether a permission covers any keys.
 pub(super) fn is_range(permission: &Permission) -> bool {
     let (key, end) = (&permission.key, &permission.range_end);
     !key.is_empty() && (end.is_empty() || end[..] == [0] || key < end)
@@ -111,14 +111,15 @@ fn bounded(name: &str) -> Result<(), Refusal> {
     }
 }
 
-/// Where auth is changed: in memory and in the store alike.
+/// A change of auth in progress, applied to memory and the store alike.
 struct Changing<'c> {
     auth: &'c mut Auth,
     store: &'c mut Counted,
 }
 
 impl Auth {
-    /// Changes who may do what; it was asked before whether somebody may ([`Auth::may`]).
+    /// Changes users, roles or permissions; the caller has checked the rights to do so
+    /// ([`Auth::may`]).
     pub(crate) fn change(
         &mut self,
         change: AuthChange,
@@ -156,7 +157,7 @@ impl Changing<'_> {
         self.put_state();
     }
 
-    /// Whether rows may be so much larger.
+    /// Checks that rows may grow by this number of bytes.
     fn has_room(&self, more: usize) -> Result<(), Refusal> {
         match self.auth.bytes.saturating_add(more) > AUTH_BYTES_MAX {
             true => Err(Refusal::AuthFull),

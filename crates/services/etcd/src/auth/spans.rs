@@ -21,7 +21,7 @@ fn span(key: &[u8], range_end: &[u8]) -> Option<Span> {
 }
 
 impl Spans {
-    /// What these permissions cover together.
+    /// Joins the ranges of permissions.
     pub(super) fn of<'k>(ranges: impl IntoIterator<Item = (&'k [u8], &'k [u8])>) -> Self {
         let spans = ranges.into_iter().filter_map(|(key, end)| span(key, end));
         let mut spans: Vec<Span> = spans.collect();
@@ -43,7 +43,7 @@ impl Spans {
         Self(joined)
     }
 
-    /// Whether all of these keys are in them. A range of no keys is where it begins.
+    /// Returns whether all of these keys are covered. An empty range counts as its start key.
     pub(super) fn cover(&self, keys: Keys<'_>) -> bool {
         let from = match keys {
             Keys::One(from) | Keys::Span(from, _) => from,
@@ -62,7 +62,7 @@ impl Spans {
         from < end && reaches
     }
 
-    /// What is between them: from a key on, and before another one if there is one.
+    /// Iterates over the uncovered gaps: start key, and exclusive end if there is one.
     pub(super) fn gaps(&self) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
         let begins = std::iter::once(Some(&[][..]));
         let begins = begins.chain(self.0.iter().map(|(_, end)| end.as_deref()));
