@@ -34,30 +34,30 @@ use crate::{
     service::Notice,
 };
 
-/// How old the term in an answer may be.
+/// Maximum age of the term in an answer.
 const TERM_PERIOD: Duration = Duration::from_millis(200);
-/// How long a stream waits before it asks again when the node is busy, at first and at most.
+/// Backoff of a stream whose request was refused because the node is busy: first and maximum delay.
 const BUSY_WAITS: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(200));
 /// And how long in all.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Once there has been no leader for so long, clients that insist on one are told.
 const LEADERLESS_MAX: Duration = Duration::from_secs(3);
 
-/// Who asks, as a connection knows it.
+/// Identity of a client, as its connection knows it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Caller {
-    /// What a certificate proves to Quorate.
+    /// Identity that the certificate proves to Quorate.
     pub(super) who: Who,
     /// The name in the certificate, which may be that of a user of etcd.
     pub(super) certified: Option<Arc<str>>,
 }
 
-/// How fresh an answer must be.
+/// Required freshness of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Freshness {
-    /// It sees all that was acknowledged before, by whichever node.
+    /// Reflects every write acknowledged before, by any node.
     Linearizable,
-    /// What this node has.
+    /// The local state of this node.
     Local,
 }
 
@@ -70,19 +70,19 @@ impl Freshness {
     }
 }
 
-/// What all services share.
+/// State shared by all services.
 #[derive(Debug)]
 pub(super) struct Asking {
     local: Local,
     handle: Handle,
     cluster: u64,
     node: NodeId,
-    /// Whether clients use TLS.
+    /// Clients use TLS.
     pub(super) secure: bool,
-    /// For what requests and answers take, and what is under way for them.
+    /// Budget for requests, answers and the work in flight for them.
     pub(super) memory: Memory,
     pub(super) counters: Arc<Counters>,
-    /// Who is who.
+    /// Authentication of clients.
     pub(super) gate: Gate,
     pub(super) tokens: Tokens,
     /// Above so many bytes of data nothing may grow; 0: there is no bound.
@@ -128,13 +128,13 @@ impl Asking {
         }
     }
 
-    /// Whether there was a leader lately.
+    /// Returns whether a leader was known recently.
     pub(super) fn has_leader(&self) -> bool {
         let since = self.leaderless.lock().unwrap_or_else(PoisonError::into_inner);
         since.is_none_or(|since| since.elapsed() < LEADERLESS_MAX)
     }
 
-    /// However often somebody looks.
+    /// Records the current leader; may be called at any rate.
     fn see_leader(&self, leader: Option<NodeId>) {
         let since = self.leaderless.lock();
         let mut since = since.unwrap_or_else(PoisonError::into_inner);
@@ -157,7 +157,8 @@ impl Asking {
             };
             if let Some(asking) = asking.upgrade() {
                 asking.bytes.store(now.bytes, Ordering::Relaxed);
-                // Before the revision: whoever hears of what happened knows by then who may.
+                // Published before the revision: a client that learns of an event finds the access
+                // rights of that revision in force.
                 asking.gate.reach(now.auth);
             }
             tell.send_if_modified(|told| std::mem::replace(told, now.revision) != now.revision);
@@ -165,8 +166,8 @@ impl Asking {
         told
     }
 
-    /// Whether the data may grow by so much. If not, everybody hears of it: an alarm is raised,
-    /// which ends by itself for nobody.
+    /// Checks that the data may grow by this number of bytes. If not, raises an alarm, which
+    /// reaches all members and does not clear by itself.
     pub(super) async fn room_for(&self, bytes: usize) -> Result<(), Status> {
         let after = self.bytes.load(Ordering::Relaxed).saturating_add(bytes as u64);
         if self.quota_bytes == 0 || after <= self.quota_bytes {
@@ -210,7 +211,7 @@ impl Asking {
         self.cluster
     }
 
-    /// What is the same in all answers.
+    /// Returns the header common to all answers.
     pub(super) fn header(&self, revision: i64) -> Option<ResponseHeader> {
         Some(ResponseHeader {
             cluster_id: self.cluster,
@@ -226,7 +227,7 @@ impl Asking {
         *header = self.header(revision);
     }
 
-    /// [access-2] Whether somebody may do what needs this role of the cluster's own users.
+    /// [access-2] Checks that a client has this role among the cluster's own users.
     pub(super) fn allow_who(&self, who: &Who, needed: Role) -> Result<(), Status> {
         match self.local.role(who).map_err(errors::failed)? {
             Some(role) if role >= needed => Ok(()),
@@ -234,7 +235,7 @@ impl Asking {
         }
     }
 
-    /// How far the state is.
+    /// Returns the revision and size of the state.
     pub(super) async fn figures(&self, freshness: Freshness) -> Result<Figures, Status> {
         let (figures, _) = self.query(&Asker::Member, &Query::Figures, freshness).await?;
         Ok(figures)
@@ -257,7 +258,7 @@ impl Asking {
         asked.await.map_err(|_| errors::stopped())
     }
 
-    /// What the node is.
+    /// Returns the status of the node.
     pub(super) async fn status(&self) -> Result<NodeStatus, Status> {
         let status = self.node_says(Handle::status).await?;
         let status = status.map_err(|_| errors::stopped())?;

@@ -34,7 +34,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Protocols that are offered under TLS; clients of gRPC insist on the first.
 const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
 
-/// What connections may take.
+/// Limits of connections.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     /// At a time.
@@ -64,7 +64,7 @@ impl Default for Limits {
     }
 }
 
-/// What all connections share.
+/// State shared by all connections.
 struct Serving {
     router: Router,
     trust: Option<Trust>,
@@ -109,10 +109,10 @@ pub(super) async fn serve(
 
 impl Serving {
     async fn receive(&self, stream: TcpStream) {
-        // Requests and answers are small, and somebody waits for each.
+        // Requests and answers are small and latency-sensitive.
         let _ = stream.set_nodelay(true);
         let Some(trust) = &self.trust else {
-            // Whoever connects and says nothing gives its place back.
+            // An idle connection that sends nothing releases its place.
             if let Ok(Ok(())) = timeout(self.limits.head_wait, stream.readable()).await {
                 self.serve_one(stream, Caller::default()).await;
             }
@@ -136,7 +136,8 @@ impl Serving {
         }
     }
 
-    /// What the files say now, with the protocols that are spoken here.
+    /// Returns the TLS configuration from the current files, with the protocols that are spoken
+    /// here.
     fn offer(&self, trust: &Trust) -> Arc<ServerConfig> {
         let now = trust.clients_config();
         let offered = self.offered.lock();

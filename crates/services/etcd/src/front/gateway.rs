@@ -1,9 +1,9 @@
-//! The gateway: requests in JSON, as etcd takes them beside gRPC.
+//! The gateway: requests in JSON, as etcd accepts them alongside gRPC.
 //!
-//! A request is put into the words of Protobuf by the descriptors of the protocol, passed to the
-//! services of this node as any other, and its answer is put into JSON again. So there is nothing
-//! here that a client of gRPC could not do. Answers of streams are one JSON text per line
-//! ([`lines`]). Bodies are read as a whole, whatever they ask for.
+//! A request is converted to Protobuf by the descriptors of the protocol and passed to the services
+//! of this node like any other; the answer is converted back to JSON. Hence the gateway can do
+//! nothing that a gRPC client could not. Answers of streams are one JSON text per line ([`lines`]).
+//! Bodies are read as a whole, regardless of their content type.
 
 mod json;
 mod lines;
@@ -36,7 +36,7 @@ use crate::proto::DESCRIPTORS;
 /// Bytes of a body: a request of the largest size, in base 64, and what is around it.
 const BODY_BYTES_MAX: usize = 4 << 20;
 
-/// Where each method is.
+/// Path, service and method of each route.
 const ROUTES: [(&str, &str, &str); 55] = [
     ("/v3/kv/range", "etcdserverpb.KV", "Range"),
     ("/v3/kv/put", "etcdserverpb.KV", "Put"),
@@ -96,7 +96,7 @@ const ROUTES: [(&str, &str, &str); 55] = [
     ("/v3/kv/delete", "etcdserverpb.KV", "DeleteRange"),
 ];
 
-/// What one path stands for.
+/// Handler of one path.
 #[derive(Clone)]
 struct Gate {
     asking: Arc<Asking>,
@@ -125,7 +125,7 @@ pub(super) fn routes(asking: &Arc<Asking>, services: &Router) -> Router {
     router
 }
 
-/// What HTTP calls a code.
+/// Maps a gRPC code to an HTTP status.
 const fn http_code(code: Code) -> StatusCode {
     match code {
         Code::Ok => StatusCode::OK,

@@ -1,8 +1,9 @@
-//! The hub: reads what happens once, for all who watch.
+//! The hub: reads events once for all watchers.
 //!
-//! The node tells the revision, and the hub asks for the events behind the last one and passes them
-//! on in batches. A stream that does not keep up loses batches, and reads what it missed from
-//! history by itself; so nobody waits for anybody, and what waits to be sent is bounded.
+//! The node notifies the hub of the revision, and the hub asks for the events after the last one
+//! and passes them on in batches. A stream that does not keep up loses batches and reads the missed
+//! events from history itself; hence streams never wait for each other, and the send queue is
+//! bounded.
 
 use std::sync::{
     Arc,
@@ -25,19 +26,19 @@ use crate::{
 /// Batches that a stream may be behind.
 const BATCHES_MAX: usize = 16;
 
-/// What happened from one revision up to another, both included.
+/// Events from one revision to another, both included.
 #[derive(Debug)]
 pub(super) struct Batch {
     pub(super) from: i64,
     pub(super) to: i64,
     pub(super) events: Vec<Event>,
-    /// Whether the events say what keys had before.
+    /// The events include previous key-value pairs.
     pub(super) has_prev: bool,
     /// The memory of the events.
     pub(super) share: Option<Arc<Share>>,
 }
 
-/// Where streams get batches.
+/// Source of batches for streams.
 #[derive(Debug)]
 pub(super) struct Hub {
     batches: broadcast::Sender<Arc<Batch>>,
@@ -82,12 +83,12 @@ impl Hub {
         while told.changed().await.is_ok() {
             let revision = *told.borrow_and_update();
             if last == 0 {
-                // What was before nobody has missed.
+                // No watcher can have missed earlier events.
                 last = revision - 1;
             }
             while last < revision {
                 if self.batches.receiver_count() == 0 {
-                    // Whoever comes asks for the revision first, and so misses nothing behind it.
+                    // A new watcher asks for the revision first, and so misses nothing after it.
                     last = revision;
                     break;
                 }

@@ -1,8 +1,8 @@
-//! JSON Web Tokens: who logged in, signed with a key that operators bring. As etcd's flag
+//! JSON Web Tokens: the logged-in user, signed with a key that operators provide, as etcd's flag
 //! `--auth-token` describes them.
 //!
-//! Somebody else may issue them, too: whoever has the private key. A node that has the public key
-//! alone only checks.
+//! Any holder of the private key may issue them, too. A node that has only the public key just
+//! verifies.
 
 use std::{
     fs, io,
@@ -26,7 +26,7 @@ const TOKEN_BYTES_MAX: usize = 8 << 10;
 const KEY_BYTES_MAX: u64 = 64 << 10;
 /// Shortest secret of HMAC: as long as the shortest hash.
 const SECRET_BYTES_MIN: usize = 32;
-/// For how long a token is good if nobody says.
+/// Default lifetime of a token.
 const LIFE: Duration = Duration::from_secs(300);
 /// And at most: what lasts longer cannot be taken back in time.
 const LIFE_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -38,7 +38,7 @@ const METHODS: &str =
 /// Why a flag does not say how tokens are made.
 #[derive(Debug, thiserror::Error)]
 pub enum BadTokens {
-    /// It is neither of the two kinds.
+    /// The kind is neither of the two known ones.
     #[error("{0:?} is no kind of token: there are simple, and jwt,sign-method=…")]
     Kind(String),
     /// An option that is not known, is there twice, or has no value.
@@ -58,7 +58,7 @@ pub enum BadTokens {
     File {
         /// Which.
         path: PathBuf,
-        /// What the system says.
+        /// Error of the system.
         error: io::Error,
     },
     /// A file holds no key of that kind.
@@ -68,10 +68,10 @@ pub enum BadTokens {
         path: PathBuf,
         /// The algorithm.
         method: String,
-        /// What is wrong.
+        /// Reason.
         why: String,
     },
-    /// What the one signs the other does not know.
+    /// The public key does not verify signatures of the private key.
     #[error("{} is not the public key of {}", public.display(), private.display())]
     Pair {
         /// One of them.
@@ -107,10 +107,10 @@ impl Tokens {
     }
 }
 
-/// What a token says, in etcd's words.
+/// Claims of a token, under etcd's names.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Claims {
-    /// Who logged in.
+    /// User that logged in.
     pub(super) username: String,
     /// The revision of users and roles at that time.
     pub(super) revision: u64,
@@ -119,7 +119,7 @@ pub(super) struct Claims {
 }
 
 impl Claims {
-    /// Whether that user logged in with the password of now, as far as the revisions tell.
+    /// Returns whether that user logged in with the current password, as far as the revisions show.
     pub(super) const fn hold(&self, now: &Credentials) -> bool {
         now.enabled
             && now.since != 0
@@ -151,7 +151,7 @@ impl std::fmt::Debug for Jwt {
     }
 }
 
-/// What the options of the flag say.
+/// Options of the flag.
 #[derive(Default)]
 struct Options<'f> {
     method: Option<&'f str>,
@@ -198,8 +198,8 @@ impl Jwt {
         };
         let (signs, checks) = keys(&options, method, algorithm.family())?;
         let mut validation = Validation::new(algorithm);
-        // As etcd: what is over is over. Whose tokens are for somebody else signs them with another
-        // key.
+        // As in etcd: no leeway for expired tokens. Deployments that issue tokens for another
+        // audience sign them with another key.
         (validation.leeway, validation.validate_aud) = (0, false);
         validation.validate_nbf = true;
         let jwt = Self { signs, checks, algorithm, validation, life };
@@ -207,7 +207,7 @@ impl Jwt {
         Ok(jwt)
     }
 
-    /// What it signs, it knows.
+    /// Checks that a token signed here also verifies.
     fn try_out(&self, options: &Options<'_>, method: &str) -> Result<(), BadTokens> {
         let private = PathBuf::from(options.private.unwrap_or_default());
         match self.sign("somebody", 1) {
@@ -221,7 +221,7 @@ impl Jwt {
         }
     }
 
-    /// A token for somebody who has just logged in. `None`: there is no private key.
+    /// Returns a token for a user that has just logged in. `None`: there is no private key.
     pub(super) fn sign(&self, name: &str, revision: u64) -> Option<Result<String, Unusable>> {
         let key = self.signs.as_ref()?;
         // In whole seconds: not every reader takes fractions.
@@ -234,7 +234,7 @@ impl Jwt {
         Some(encode(&Header::new(self.algorithm), &claims, key))
     }
 
-    /// What a token says, if somebody with the private key signed it, and it is not over.
+    /// Returns the claims of a token, if it was signed with the private key and has not expired.
     pub(super) fn read(&self, token: &str) -> Option<Claims> {
         // As some programs write it in HTTP.
         let token = token.strip_prefix("Bearer ").unwrap_or(token);

@@ -1,5 +1,5 @@
-//! Keeping leases alive: whatever is asked for while one command is under way goes into the next
-//! one.
+//! Keep-alives of leases: requests that arrive while one command is in flight are batched into the
+//! next one.
 
 use std::{
     sync::Arc,
@@ -21,9 +21,9 @@ use crate::{
 
 /// Leases in one command.
 const IDS_MAX: usize = 1000;
-/// Those that wait for the next one; others wait in their streams.
+/// Requests queued for the next command; further ones wait in their streams.
 const WAITING_MAX: usize = 4096;
-/// How often a command is made anew because users or roles changed meanwhile.
+/// Maximum number of times a command is rebuilt because users or roles changed meanwhile.
 const AUTH_TRIES: u32 = 5;
 
 /// A lease that was kept alive.
@@ -45,7 +45,7 @@ pub(super) struct Wanted {
     tell: oneshot::Sender<Result<Kept, Status>>,
 }
 
-/// Whom to ask.
+/// Handle for sending requests to the batching task.
 #[derive(Clone, Debug)]
 pub(super) struct Keeper(mpsc::Sender<Wanted>);
 
@@ -76,8 +76,8 @@ impl Keeper {
     }
 }
 
-/// Whether somebody may keep a lease alive: all its keys are theirs to write. The auth revision
-/// that says so; 0: auth is off.
+/// Checks that a client may keep a lease alive: it must have write access to all keys of the lease.
+/// Returns the auth revision of the check; 0: auth is off.
 async fn may_keep(asking: &Asking, asker: &Asker, id: i64) -> Result<u64, Status> {
     if asking.is_open().await? {
         return Ok(0);

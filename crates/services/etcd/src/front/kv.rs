@@ -24,9 +24,9 @@ use crate::{
     },
 };
 
-/// How often it is looked whether a compaction is done.
+/// Polling interval while a compaction is in progress.
 const SCRUB_PERIOD: Duration = Duration::from_millis(20);
-/// How often a range may begin again because its revision was compacted meanwhile.
+/// Maximum number of restarts of a range because its revision was compacted meanwhile.
 const RESTARTS_MAX: u32 = 3;
 
 #[derive(Debug)]

@@ -38,7 +38,7 @@ pub(super) struct Lease {
     pub(super) keeper: Keeper,
 }
 
-/// An id that nobody has, very likely.
+/// Returns a random id, very likely unused.
 pub(super) fn some_id() -> Result<i64, Status> {
     let random = quorate::random().map_err(|error| Status::internal(error.to_string()))?;
     // A positive number.

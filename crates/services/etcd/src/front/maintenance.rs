@@ -24,7 +24,7 @@ use crate::{
     },
 };
 
-/// How often a hash may begin again because history was compacted meanwhile.
+/// Maximum number of restarts of a hash because history was compacted meanwhile.
 const RESTARTS_MAX: u32 = 3;
 
 #[derive(Debug)]

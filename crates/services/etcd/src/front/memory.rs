@@ -1,8 +1,8 @@
-//! How much memory requests, answers and what is under way for them take together: whatever is
-//! above the bound is refused, or waits.
+//! Bound on the memory of requests, answers and the work in flight for them: excess is refused, or
+//! waits.
 //!
 //! There is one bound for the node. Watching has a part of it, so that clients that do not read
-//! what they watch leave the rest to others; each stream of watchers has a part of that.
+//! their events leave the rest to others; each stream of watchers has a part of that.
 
 use std::sync::{
     Arc,
@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 struct Use {
     used: AtomicUsize,
     most: usize,
-    /// What this is a part of.
+    /// The budget that this one is part of.
     whole: Option<Memory>,
     /// Something was released, anywhere.
     released: Arc<Notify>,
@@ -50,7 +50,7 @@ impl Memory {
         self.part(self.0.most / 2)
     }
 
-    /// So many bytes, until that is dropped. `None`: there is not so much left.
+    /// Reserves this number of bytes until the share is dropped. `None`: not enough is left.
     pub(super) fn take(&self, bytes: usize) -> Option<Share> {
         let mut share = self.share();
         share.grow(bytes).then_some(share)

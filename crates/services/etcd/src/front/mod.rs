@@ -1,13 +1,13 @@
-//! The front: gRPC and a little HTTP, on threads of its own beside the node's.
+//! The front: gRPC and a little HTTP, on threads of its own, separate from the node's.
 //!
-//! Connections ([`connections`]) bring requests, whose memory is counted ([`bodies`], [`memory`]);
-//! the services ([`kv`], [`watch`], [`lease`], [`cluster`], [`maintenance`], [`lock`],
+//! Connections ([`connections`]) deliver requests, whose memory is counted ([`bodies`],
+//! [`memory`]); the services ([`kv`], [`watch`], [`lease`], [`cluster`], [`maintenance`], [`lock`],
 //! [`election`], [`auth`], [`health`]) turn them into commands and queries for the replica in this
-//! process ([`asking`]), and what became of them into answers or errors ([`errors`]). Who asks is
-//! said by a [`token`], of etcd's kind or a [`jwt`], or a certificate ([`gate`]), [`passwords`] are
-//! checked beside. [`pages`] and the [`gateway`] are what is asked for in HTTP. The [`hub`] reads
-//! once what all who watch want to know, [`keeping`] keeps leases alive, many in one command, and
-//! [`turns`] are what locks and elections wait for.
+//! process ([`asking`]), and the results into answers or errors ([`errors`]). Clients authenticate
+//! by a [`token`], of etcd's kind or a [`jwt`], or a certificate ([`gate`]); [`passwords`] are
+//! checked on separate threads. [`pages`] and the [`gateway`] serve HTTP. The [`hub`] reads events
+//! once for all watchers, [`keeping`] keeps leases alive, many in one command, and [`turns`] are
+//! the queues of locks and elections.
 
 mod asking;
 mod auth;
@@ -80,7 +80,7 @@ pub enum BindError {
     Listen {
         /// As it was given.
         address: String,
-        /// What the system says.
+        /// Error of the system.
         source: io::Error,
     },
     /// Strangers would reach it.
@@ -117,14 +117,14 @@ impl Door {
         Ok(Self { listener, address: bound, protection })
     }
 
-    /// One that is bound already, by somebody who knows who may reach it.
+    /// Uses a listener that is bound already; the caller is responsible for its reachability.
     pub fn on(listener: TcpListener, protection: Protection) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
         Ok(Self { listener, address, protection })
     }
 
-    /// Where that is.
+    /// Returns the address that is listened on.
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
@@ -173,14 +173,14 @@ impl Door {
                     () = stopped.notified() => {}
                 }
             });
-            // Whoever waits for an answer of the node would wait for as long as it likes.
+            // Requests that wait for an answer of the node would block the shutdown indefinitely.
             runtime.shutdown_background();
         })?;
         Ok(Server { stop, thread: Some(thread) })
     }
 }
 
-/// What is served, and how much of it.
+/// Settings of the front.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The cluster.
@@ -189,7 +189,7 @@ pub struct Settings {
     pub node: NodeId,
     /// Connections at a time.
     pub connections_max: usize,
-    /// Memory for the requests and answers of all of them, and for what is under way for them.
+    /// Memory for all requests and answers, and for the work in flight for them.
     pub memory_bytes: usize,
     /// Above so many bytes of data nothing may grow until an operator says so; 0: there is no
     /// bound.
@@ -214,7 +214,7 @@ impl Drop for Server {
     }
 }
 
-/// What there is, for programs that ask a server of gRPC itself, in both versions.
+/// Adds server reflection, for gRPC tools, in both versions.
 fn reflection(services: Routes) -> Routes {
     let builder = || {
         tonic_reflection::server::Builder::configure()

@@ -34,7 +34,7 @@ impl<T> From<Result<T, Status>> for Queued<T> {
     }
 }
 
-/// What a client receives.
+/// Stream of answers that a client receives.
 #[derive(Debug)]
 pub(super) struct Answers<T>(pub(super) mpsc::Receiver<Queued<T>>);
 

@@ -27,7 +27,7 @@ const PIECES_MAX: usize = 2;
 const PIECE_BYTES: usize = 256 << 10;
 /// A client that takes nothing for so long is gone.
 const STALL: Duration = Duration::from_secs(60);
-/// What etcd's files are a multiple of.
+/// etcd's files are a multiple of this.
 const PAGE: u64 = 512;
 
 /// The end of a snapshot whose backup has so many bytes, without the checksum.
@@ -40,7 +40,7 @@ fn padding(bytes: u64) -> Vec<u8> {
     end
 }
 
-/// Who reads a snapshot.
+/// Reader of a snapshot.
 struct Reader {
     asking: Arc<Asking>,
     revision: i64,
@@ -60,7 +60,7 @@ impl Reader {
                 share.ok_or_else(|| io::Error::other(errors::too_many().message().to_owned()))?;
             let answer = SnapshotResponse {
                 header: self.asking.header(self.revision),
-                // Nobody knows before it is read.
+                // Unknown before it is read.
                 remaining_bytes: 0,
                 blob: Bytes::copy_from_slice(blob),
                 version: VERSION.to_owned(),

@@ -6,20 +6,20 @@ use base64ct::{Base64UrlUnpadded, Encoding as _};
 
 use crate::auth::{Credentials, NAME_BYTES_MAX, SECRET_BYTES};
 
-/// What the first byte of a statement is.
+/// First byte of a statement.
 const VERSION: u8 = 1;
 const HEAD_BYTES: usize = 1 + 3 * 8;
 const SIGNATURE_BYTES: usize = 32;
 /// For how long a token is good after the login, at any member, and after its last use, at one that
 /// knows it.
 pub(super) const LIFE_MS: u64 = 300_000;
-/// How far a member that made it may be ahead of this one.
+/// Maximum clock lead of the member that issued the token over this one.
 const AHEAD_MS: u64 = 10_000;
 
-/// What a token says.
+/// Content of a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Statement {
-    /// Who logged in.
+    /// User that logged in.
     pub(super) name: String,
     /// The auth revision of the password.
     pub(super) since: u64,
@@ -63,7 +63,7 @@ impl Statement {
 }
 
 impl Signed {
-    /// What a token says, if it is one. Whether it is true is another question.
+    /// Parses a token without verifying it.
     pub(super) fn parse(token: &str) -> Option<Self> {
         let most = HEAD_BYTES + NAME_BYTES_MAX + SIGNATURE_BYTES;
         if token.len() > most.div_ceil(3) * 4 {
@@ -85,7 +85,7 @@ impl Signed {
         Some(Self { statement, bytes, signature })
     }
 
-    /// Whether a member of this cluster said it of this user, and not too long ago.
+    /// Returns whether a member of this cluster signed it for this user, and not too long ago.
     pub(super) fn holds(&self, now: &Credentials, cluster: u64) -> bool {
         let signature = sign(&now.secret, cluster, &self.bytes);
         // Takes as long for a wrong one as for the right one.
@@ -156,7 +156,7 @@ mod tests {
             change(&mut other);
             assert!(!signed.holds(&other, CLUSTER), "{other:?}");
         }
-        // Of nobody, though it be signed.
+        // A signed token of no user.
         let nobody = Statement { since: 0, ..statement() };
         let signed = Signed::parse(&nobody.sign(&now(0).secret, CLUSTER).unwrap()).unwrap();
         assert!(!signed.holds(&Credentials { since: 0, ..now(1_000_000) }, CLUSTER));

@@ -32,11 +32,10 @@ use crate::{
     },
 };
 
-/// For whoever names no lease, a lease of so many seconds, as etcd grants it. Nobody keeps it
-/// alive.
+/// Seconds of the lease for clients that name none, as etcd grants it. It is not kept alive.
 const LEASE_TTL: i64 = 60;
 
-/// Memory of somebody who waits, about.
+/// Approximate memory of a waiting client.
 const PLACE_BYTES: usize = 8 << 10;
 
 /// Queues, and how their turns go.
@@ -46,14 +45,14 @@ pub(super) struct Turns {
     pub(super) hub: Arc<Hub>,
 }
 
-/// A place in a queue. It is given up if nobody waits for its turn any more.
+/// A place in a queue, given up when its client no longer waits.
 #[derive(Debug)]
 pub(super) struct Place {
     asking: Arc<Asking>,
     pub(super) key: Bytes,
     pub(super) created: i64,
     pub(super) lease: i64,
-    /// What the key had, if it was in the queue before.
+    /// Previous value of the key, if it was in the queue before.
     pub(super) before: Option<KeyValue>,
     /// The revision at which it stood there.
     pub(super) revision: i64,
@@ -80,7 +79,7 @@ fn op(request: Request) -> RequestOp {
     RequestOp { request: Some(request) }
 }
 
-/// Whether the key was created by that transaction; by 0: it is not there.
+/// Compares that the key was created by that transaction; 0: the key does not exist.
 fn is_created(key: &Bytes, revision: i64) -> Compare {
     Compare {
         target: 1,
@@ -90,12 +89,12 @@ fn is_created(key: &Bytes, revision: i64) -> Compare {
     }
 }
 
-/// Where the queue of a name is.
+/// Returns the key prefix of the queue with this name.
 pub(super) fn prefix_of(name: &[u8]) -> Bytes {
     [name, b"/"].concat().into()
 }
 
-/// Behind all keys with this prefix.
+/// Returns the end of the range of all keys with this prefix.
 fn prefix_end(prefix: &[u8]) -> Bytes {
     let mut end = prefix.to_vec();
     while let Some(last) = end.pop() {
@@ -203,8 +202,8 @@ impl Turns {
         }
     }
 
-    /// Waits until nobody is before this place. The revision then; `None`: the place itself is
-    /// gone.
+    /// Waits until no place is ahead of this one. Returns the revision then; `None`: the place
+    /// itself is gone.
     pub(super) async fn wait(
         &self,
         asker: &Asker,
@@ -225,7 +224,7 @@ impl Turns {
                 _ => self.find(asker, before).await?.0,
             };
             let Some(ahead) = ahead else { break };
-            // Only the one right before: a queue that moves does not wake everybody.
+            // Waits only for the one right ahead: a queue that moves does not wake all waiters.
             wait_for(&mut batches, Keys::One(&ahead.key)).await?;
         }
         let own = RangeRequest {
@@ -241,7 +240,7 @@ impl Turns {
         Ok(is_there.then_some(revision))
     }
 
-    /// Who has the turn, as this node knows it, and the revision of that.
+    /// Returns the holder of the turn, as this node knows it, and the revision of that.
     pub(super) async fn first(
         &self,
         asker: &Asker,
@@ -308,7 +307,7 @@ pub(super) async fn wait_for(
             Err(RecvError::Closed) => return Err(errors::stopped()),
         };
         let mut happened = batch.events.iter().filter_map(|event| event.kv.as_ref());
-        // Of a gap nobody knows what happened in it.
+        // Anything may have happened in a gap.
         if batch.to < batch.from || happened.any(|kv| keys.contain(&kv.key)) {
             return Ok(());
         }

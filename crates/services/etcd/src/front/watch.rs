@@ -1,9 +1,9 @@
 //! The service Watch: streams of watchers, each of which sees every event of its keys once and in
 //! order.
 //!
-//! A watcher is level when nothing up to the stream's revision is left to be told; level watchers
-//! get what the [`Hub`] passes on. The others read history, a page at a time, until they are. So
-//! does everybody after a gap.
+//! A watcher is level when it has been sent everything up to the stream's revision; level watchers
+//! receive what the [`Hub`] passes on. The others, and all watchers after a gap, read history, a
+//! page at a time, until they are level.
 
 mod rights;
 mod watcher;
@@ -49,13 +49,13 @@ const STREAM_BYTES: usize = 32 << 10;
 pub(super) const EVENT_BYTES: usize = 320;
 /// Memory of an answer besides its events, about.
 const ANSWER_BYTES: usize = 256;
-/// How long a stream waits for memory that others have. Then it ends, and its client comes again.
+/// Maximum wait of a stream for memory. Then it ends, and its client reconnects.
 const MEMORY_WAIT: Duration = Duration::from_secs(30);
 /// Watchers of a stream.
 const WATCHERS_MAX: usize = 100_000;
-/// How often watchers that wanted it are told how far they are, if nothing happens.
+/// Interval of progress notifications to watchers that requested them, if nothing happens.
 const PROGRESS_PERIOD: Duration = Duration::from_secs(600);
-/// How often it is looked whether there is a leader, for clients that insist on one.
+/// Interval of checks for a leader, for clients that insist on one.
 const LEADER_PERIOD: Duration = Duration::from_secs(1);
 /// The id of no watcher.
 const NOBODY: i64 = -1;
@@ -225,7 +225,7 @@ impl WatchStream {
         Ok(())
     }
 
-    /// How far the state is, however busy the node.
+    /// Returns the revision and size of the state, with retries while the node is busy.
     async fn figures(&self) -> Result<Figures, Status> {
         patiently(|| self.asking.figures(Freshness::Local)).await
     }
@@ -311,7 +311,7 @@ impl WatchStream {
         }
     }
 
-    /// What the hub passed on, if nothing was missed before it.
+    /// Handles a batch of the hub, if nothing was missed before it.
     async fn batch(&mut self, batch: Result<Arc<Batch>, RecvError>) -> Result<(), Ends> {
         let batch = match batch {
             Ok(batch) => batch,
@@ -333,7 +333,7 @@ impl WatchStream {
             }
             self.watchers.pass(&batch, self.seen);
         }
-        // After a gap nobody was told anything, and all are behind.
+        // Nothing was sent after the gap, and all watchers lag.
         self.seen = batch.to;
         Ok(())
     }
@@ -371,7 +371,7 @@ impl WatchStream {
         Ok(())
     }
 
-    /// What some watchers would need is compacted: they end, and hear how far.
+    /// Ends watchers whose next revision is compacted, and reports the compacted revision to them.
     async fn end_compacted(&mut self) -> Result<(), Ends> {
         let figures = self.figures().await?;
         for id in self.watchers.before(figures.compacted) {

@@ -1,5 +1,5 @@
-//! What this process takes, under the names that all programs of Prometheus use. Nothing where the
-//! system does not tell.
+//! Resource usage of this process, under the standard Prometheus names. Empty on systems that do
+//! not report it.
 
 use std::fs;
 

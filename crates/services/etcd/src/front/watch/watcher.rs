@@ -29,13 +29,13 @@ pub(super) struct Watcher {
     range_end: Bytes,
     no_puts: bool,
     no_deletes: bool,
-    /// It wants to know what keys had before.
+    /// Previous key-value pairs are wanted.
     prev: Option<WantsPrev>,
-    /// It takes the events of one revision in parts.
+    /// Events of one revision may be split.
     fragment: bool,
-    /// It wants to hear how far it is.
+    /// Progress notifications are wanted.
     progress: bool,
-    /// It has heard nothing since it was looked at last.
+    /// Nothing was sent since the last look.
     pub(super) is_quiet: bool,
     /// The first revision of which it was told nothing.
     next: i64,
@@ -89,7 +89,7 @@ impl Watcher {
         Keys::of(&self.key, &self.range_end)
     }
 
-    /// Whether a batch does not say what it wants to know.
+    /// Returns whether a batch lacks the previous key-value pairs that the watcher wants.
     const fn lacks(&self, batch: &Batch) -> bool {
         self.prev.is_some() && !batch.has_prev
     }
@@ -154,7 +154,7 @@ impl<'e> ByKey<'e> {
         self.places.keys().copied()
     }
 
-    /// Those of some keys, in the order in which they happened.
+    /// Returns the events of these keys, in order.
     fn of(&self, keys: Keys<'_>) -> Vec<&'e Event> {
         let mut places: Vec<usize> = match keys {
             Keys::One(key) => self.places.get(key).cloned().unwrap_or_default(),
@@ -170,17 +170,17 @@ impl<'e> ByKey<'e> {
     }
 }
 
-/// What those that are behind need.
+/// Events that lagging watchers need.
 #[derive(Debug)]
 pub(super) struct Behind {
     /// From this revision on.
     pub(super) next: i64,
-    /// What keys had before, too.
+    /// Include previous key-value pairs.
     pub(super) prev: bool,
-    /// Of these keys; without a key, of all.
+    /// Start of the keys; empty: all keys.
     pub(super) key: Bytes,
     pub(super) range_end: Bytes,
-    /// Who that is.
+    /// The watchers.
     pub(super) ids: Vec<i64>,
 }
 
@@ -188,9 +188,9 @@ pub(super) struct Behind {
 #[derive(Debug, Default)]
 pub(super) struct Watchers {
     all: BTreeMap<i64, Watcher>,
-    /// Of one key each.
+    /// Watchers of a single key, by key.
     single: BTreeMap<Bytes, BTreeSet<i64>>,
-    /// Of more.
+    /// Watchers of ranges.
     spans: BTreeSet<i64>,
     /// By how far they are.
     order: BTreeSet<(i64, i64)>,
@@ -206,7 +206,7 @@ impl Watchers {
         self.all.is_empty()
     }
 
-    /// What each watches.
+    /// Returns the range of each watcher.
     pub(super) fn ranges(&self) -> Vec<(i64, (Bytes, Bytes))> {
         let ranges = self.all.iter();
         let ranges = ranges.map(|(id, one)| (*id, (one.key.clone(), one.range_end.clone())));
@@ -261,7 +261,7 @@ impl Watchers {
         Some(watcher)
     }
 
-    /// It was told everything before this revision.
+    /// Records that everything before this revision was sent to the watcher.
     pub(super) fn advance(&mut self, id: i64, next: i64) {
         if let Some(watcher) = self.all.get_mut(&id)
             && watcher.next < next
@@ -272,13 +272,13 @@ impl Watchers {
         }
     }
 
-    /// Whether some have not been told everything up to this revision.
+    /// Returns whether a watcher has not been sent everything up to this revision.
     pub(super) fn lag(&self, seen: i64) -> bool {
         self.order.first().is_some_and(|(next, _)| *next <= seen)
     }
 
-    /// What those need first that have not been told everything up to this revision. They are
-    /// served with those that are as far as the first of them.
+    /// Returns the next events to read for watchers that have not been sent everything up to this
+    /// revision. The first of them is served with all those at the same revision.
     pub(super) fn first_behind(&self, seen: i64) -> Option<Behind> {
         let (next, _) = *self.order.first().filter(|(next, _)| *next <= seen)?;
         let level = self.order.range((next, i64::MIN)..=(next, i64::MAX));
@@ -299,14 +299,14 @@ impl Watchers {
         })
     }
 
-    /// Those that need what was before this revision.
+    /// Returns the watchers that need events before this revision.
     pub(super) fn before(&self, revision: i64) -> Vec<i64> {
         let before = self.order.range(..(revision, i64::MIN));
         before.map(|(_, id)| *id).collect()
     }
 
-    /// Whom a batch may tell something, of those that are level. Whoever lacks what keys had before
-    /// reads that from history.
+    /// Returns the level watchers that a batch has events for. A watcher that misses previous
+    /// key-value pairs reads them from history.
     pub(super) fn concerned(&self, batch: &Batch, events: &ByKey<'_>, seen: i64) -> Vec<i64> {
         let single = events.keys().filter_map(|key| self.single.get(key));
         let ids = single.flatten().chain(&self.spans).copied();
@@ -317,7 +317,7 @@ impl Watchers {
         ids.filter(is_told).collect()
     }
 
-    /// What one of them is told.
+    /// Returns the events for one of them.
     pub(super) fn told(&self, id: i64, events: &ByKey<'_>) -> Vec<Event> {
         let Some(watcher) = self.all.get(&id) else {
             return Vec::new();
@@ -326,7 +326,7 @@ impl Watchers {
         found.filter_map(|event| watcher.of(event)).collect()
     }
 
-    /// Those that are level are as far as a batch, once it has told them what is for them.
+    /// Advances the level watchers to the end of a batch, once its events are sent.
     pub(super) fn pass(&mut self, batch: &Batch, seen: i64) {
         let level = self.order.range((seen + 1, i64::MIN)..);
         let level = level.filter(|(next, id)| {
@@ -339,8 +339,8 @@ impl Watchers {
         }
     }
 
-    /// Those that wanted to hear how far they are, are level, and have heard nothing since the last
-    /// call.
+    /// Returns the level watchers that want progress notifications and were sent nothing since the
+    /// last call.
     pub(super) fn take_quiet(&mut self, seen: i64) -> Vec<i64> {
         let mut quiet = Vec::new();
         for (id, watcher) in &mut self.all {
