@@ -4,7 +4,7 @@ use quorate::LoadError;
 
 use crate::{auth, mvcc, store::counted};
 
-/// What the first item is: a name and the version of the format.
+/// First item: a name and the version of the format.
 const HEAD: &[u8] = b"etcd\x03";
 /// The same of a version that said nothing of the size.
 const HEAD_2: &[u8] = b"etcd\x02";
@@ -59,7 +59,7 @@ pub struct Items {
 }
 
 impl Items {
-    /// Whether nothing came.
+    /// Returns whether no item has arrived.
     pub fn is_empty(&self) -> bool {
         !self.has_head
     }
@@ -88,7 +88,7 @@ impl Items {
         Ok(Some((key, value)))
     }
 
-    /// That was the last one.
+    /// Checks that the image may end here.
     pub fn end(&self) -> Result<(), LoadError> {
         match self.has_head {
             true => Ok(()),

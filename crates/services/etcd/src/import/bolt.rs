@@ -18,9 +18,9 @@ use std::{fs::File, io, os::unix::fs::FileExt as _};
 
 use super::Bad;
 
-/// Where the bytes are.
+/// Source of the bytes of a database.
 pub trait Source {
-    /// How many there are.
+    /// Returns the total number of bytes.
     fn bytes(&self) -> u64;
 
     /// Fills the buffer with those from a place on.
@@ -38,10 +38,10 @@ pub struct OnDisk {
 }
 
 impl OnDisk {
-    /// All of this file.
+    /// The whole of this file.
     ///
     /// # Errors
-    /// Nobody knows how long it is.
+    /// The length of the file cannot be read.
     pub fn new(file: File) -> io::Result<Self> {
         let bytes = file.metadata()?.len();
         Ok(Self { file, bytes })
@@ -76,25 +76,25 @@ const MAGIC: u32 = 0xed0c_daed;
 const VERSION: u32 = 2;
 /// Before the elements of a page.
 const HEAD: usize = 16;
-/// Of a page that says where everything begins, behind its head, with the checksum.
+/// Bytes of the content of a meta page, after its head, including the checksum.
 const META: usize = 64;
 const SUM: usize = 8;
-/// Of an element.
+/// Bytes of an element.
 const ELEMENT: usize = 16;
-/// What stands before the page of a bucket that is so small that it lies in its element.
+/// Bytes before the page of a bucket that is so small that it is inline in its element.
 const BUCKET: usize = 16;
 const PAGE_MIN: u64 = 512;
 const PAGE_MAX: u64 = 64 << 10;
 /// Longest run of pages: no request to etcd is as long by far.
 const RUN_MAX: u64 = 64 << 20;
 
-/// What a page is.
+/// Kinds of pages.
 mod kind {
     pub(super) const BRANCH: u16 = 1;
     pub(super) const LEAF: u16 = 2;
 }
 
-/// What is set of an element that is a bucket.
+/// Flag of an element that is a bucket.
 const IS_BUCKET: u32 = 1;
 
 fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
@@ -119,7 +119,7 @@ fn sum(bytes: &[u8]) -> u64 {
     })
 }
 
-/// What one of the two first pages says.
+/// Content of one of the two meta pages.
 #[derive(Clone, Copy, Debug)]
 struct Meta {
     page: u64,
@@ -130,7 +130,7 @@ struct Meta {
 }
 
 impl Meta {
-    /// What stands behind the head of such a page; `None`: it is not whole.
+    /// Decodes the content after the head of such a page; `None`: it is incomplete.
     fn decode(bytes: &[u8]) -> Option<Self> {
         let (covered, said) = bytes.get(..META)?.split_last_chunk::<SUM>()?;
         let is_one = u32_at(covered, 0)? == MAGIC && u32_at(covered, 4)? == VERSION;
@@ -180,7 +180,7 @@ pub(super) struct Trees<'s> {
     seen: Vec<u64>,
 }
 
-/// Where a bucket's elements are.
+/// Location of a bucket's elements.
 #[derive(Clone, Debug)]
 pub(super) enum Bucket {
     /// In a tree of its own, with this root.
@@ -194,7 +194,7 @@ pub(super) enum Bucket {
 pub(super) struct Element<'e> {
     pub(super) key: &'e [u8],
     pub(super) value: &'e [u8],
-    /// Where the value is in the file.
+    /// Offset of the value in the file.
     pub(super) at: u64,
     pub(super) is_bucket: bool,
 }
@@ -213,11 +213,11 @@ impl Element<'_> {
     }
 }
 
-/// What is done with an element.
+/// Callback for an element.
 pub(super) type Each<'e> = dyn FnMut(Element<'_>) -> Result<(), Bad> + 'e;
 
 impl<'s> Trees<'s> {
-    /// Those of this file, of which so many bytes count.
+    /// Opens the trees of this file, of which the first `bytes` count.
     pub(super) fn open(source: &'s dyn Source, bytes: u64) -> Result<Self, Bad> {
         let meta = Meta::find(source)?.ok_or(Bad::NotASnapshot)?;
         let there = bytes / meta.page;

@@ -1,7 +1,7 @@
-//! What etcd keeps in its buckets: revisions, leases, and who may do what.
+//! Contents of etcd's buckets: revisions, leases, and access rights.
 //!
-//! Of each revision the key is held in memory, and where the rest is in the file: about 80 bytes
-//! beside the key. Values are read when they are wanted.
+//! For each revision, the key and the location of the rest in the file are held in memory: about 80
+//! bytes besides the key. Values are read on demand.
 
 use prost::Message;
 
@@ -52,7 +52,7 @@ struct RoleRow {
     permissions: Vec<Permission>,
 }
 
-/// What `etcdutl snapshot status` says of a snapshot, in the same numbers.
+/// Output of `etcdutl snapshot status` for a snapshot, in the same numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
     /// CRC-32C of all buckets.
@@ -73,9 +73,9 @@ struct Change {
     at: Revision,
     deletes: bool,
     lease: i64,
-    /// Where the key is among all keys.
+    /// Position of the key among all keys.
     key: (usize, u32),
-    /// Where the record is in the file.
+    /// Position of the record in the file.
     record: (u64, u32),
 }
 
@@ -296,7 +296,7 @@ impl<'s> Contents<'s> {
         Ok(())
     }
 
-    /// What `etcdutl snapshot status` says of it.
+    /// Returns the output of `etcdutl snapshot status` for this snapshot.
     pub const fn status(&self) -> &Status {
         &self.status
     }
@@ -328,7 +328,7 @@ impl<'s> Contents<'s> {
         &self.leases
     }
 
-    /// How many changes there are.
+    /// Returns the number of changes.
     pub(super) const fn changes(&self) -> usize {
         self.changes.len()
     }

@@ -10,11 +10,11 @@ use crate::{
     },
 };
 
-/// How much longer leases last than they were granted for: clients have to find the new cluster,
-/// and it has to be started.
+/// Extension of leases beyond their granted time: clients have to find the new cluster, and it has
+/// to be started.
 pub const LEASE_GRACE_MS: u64 = 300_000;
 
-/// What the snapshot does not say.
+/// Settings that are not in the snapshot.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Unix time in milliseconds: leases begin anew.
@@ -26,7 +26,7 @@ pub struct Settings {
     pub root_hash: Option<String>,
 }
 
-/// Where an image is.
+/// Current part of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Head,
@@ -53,7 +53,7 @@ pub struct Items<'c> {
     /// Leases, and the newest changes of their keys.
     attached: Vec<(u64, usize)>,
     stage: Stage,
-    /// How far it is there.
+    /// Position within the stage.
     at: usize,
 }
 
@@ -229,7 +229,7 @@ impl<'c> Items<'c> {
     }
 }
 
-/// What is at a place.
+/// Result of a look-up at a position.
 enum Row {
     /// An entry of the store.
     One(Place),

@@ -37,12 +37,12 @@ impl Mvcc {
         alarms
     }
 
-    /// Whether no member lacks space. Asked before every put, so it is not looked up.
+    /// Returns whether no member lacks space. Cached, because it is asked before every put.
     pub const fn has_space(&self) -> bool {
         !self.lacks_space
     }
 
-    /// What the store says of that.
+    /// Looks up the alarm in the store.
     pub(super) fn has_alarm_of_space(&self) -> bool {
         let (from, to) = (alarm(NO_SPACE, 0), alarm(NO_SPACE + 1, 0));
         self.store.first(&from, &to).is_some()

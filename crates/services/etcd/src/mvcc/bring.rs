@@ -7,18 +7,18 @@ use super::layout::{self, Change, Lease, Record, Revision, STATE, State};
 /// An entry of the store: where it is, and what it holds.
 pub(crate) type Place = (Vec<u8>, Bytes);
 
-/// What a key has now.
+/// Returns the entry of the current record of a key.
 pub(crate) fn current(key: &[u8], record: &Record) -> Place {
     (layout::current(key), record.encode())
 }
 
-/// What a change of a key that is history made of it; nothing, if it deleted it.
+/// Returns the entry of a past record of a key; its value is empty if the change deleted the key.
 pub(crate) fn history(key: &[u8], at: Revision, record: Option<&Record>) -> Place {
     let record = record.map_or_else(Bytes::new, Record::encode);
     (layout::history_at(key, at), record)
 }
 
-/// What a change did.
+/// Returns the entry of a change.
 pub(crate) fn revision(at: Revision, deletes: bool, key: &[u8]) -> Place {
     (layout::revision(at), Change::encode(deletes, key))
 }

@@ -1,7 +1,7 @@
-//! How much one request may read and answer, so that none fills the memory of all replicas at once,
-//! or keeps them busy.
+//! Budgets of requests: how much one request may read and answer, so that none fills the memory of
+//! all replicas at once, or keeps them busy.
 //!
-//! What a command may use is counted and not measured: it must run out at the same place on every
+//! The usage of a command is counted and not measured: it must run out at the same point on every
 //! node.
 
 use crate::refusal::Refusal;
@@ -12,13 +12,13 @@ pub const COMMAND_BYTES_MAX: u64 = 64 << 20;
 pub const COMMAND_VISITS_MAX: u64 = 10_000_000;
 /// Bytes that a query may answer with.
 pub const QUERY_BYTES_MAX: u64 = 512 << 20;
-/// What a key in an answer takes besides key and value, about.
+/// Approximate overhead of a key in an answer, besides key and value.
 pub(super) const ENTRY_BYTES: u64 = 64;
 
-/// What taking back a deleted key takes besides the key, about: there are entries of a few kinds.
+/// Approximate overhead of undoing a deletion, besides the key: there are entries of a few kinds.
 const UNDO_BYTES: u64 = 512;
 
-/// What is left.
+/// Remaining budget.
 #[derive(Clone, Copy, Debug)]
 pub struct Budget {
     bytes: u64,
@@ -26,9 +26,9 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// That of a command.
+    /// Budget of a command.
     pub const COMMAND: Self = Self { bytes: COMMAND_BYTES_MAX, visits: COMMAND_VISITS_MAX };
-    /// That of a query.
+    /// Budget of a query.
     pub const QUERY: Self = Self { bytes: QUERY_BYTES_MAX, visits: u64::MAX };
 
     /// One of this size, for tests.

@@ -1,10 +1,10 @@
-//! Compaction: history is given up at once, and removed in bounded steps.
+//! Compaction: history is discarded at once, and removed in bounded steps.
 //!
-//! The steps are commands in the log, so all nodes remove the same at the same place. A step walks
-//! over what happened, from the oldest revision on: whatever a key had before a change that is
-//! itself below the compacted revision is nobody's any more, and neither is that change if it
-//! deleted the key. What happened at the compacted revision itself stays until the next compaction,
-//! as a watch may begin there.
+//! The steps are commands in the log, so all nodes remove the same at the same point. A step walks
+//! over the changes from the oldest revision on: the previous record of a key is garbage if the
+//! change that replaced it is itself below the compacted revision, and so is that change if it
+//! deleted the key. The changes at the compacted revision itself stay until the next compaction, as
+//! a watch may begin there.
 
 use std::ops::ControlFlow;
 
@@ -34,7 +34,7 @@ impl Mvcc {
         Ok(state.revision)
     }
 
-    /// Whether something is given up and not removed.
+    /// Returns whether discarded history remains to be removed.
     pub const fn has_scrap(&self) -> bool {
         self.state.scrubbed.main < self.state.compacted
     }

@@ -12,7 +12,7 @@ use crate::{
     refusal::Refusal,
 };
 
-/// What a key that is not there has.
+/// Record of a key that does not exist.
 const ABSENT: Record = Record {
     revision: super::Revision { main: 0, sub: 0 },
     created: 0,
@@ -21,7 +21,7 @@ const ABSENT: Record = Record {
     value: bytes::Bytes::new(),
 };
 
-/// Whether one key is as it should be.
+/// Returns whether the comparison holds for one key.
 fn holds(compare: &Compare, record: &Record) -> bool {
     let union = compare.target_union.as_ref();
     // A union of another kind than the target counts as zero.
@@ -75,7 +75,7 @@ fn holds(compare: &Compare, record: &Record) -> bool {
 }
 
 impl Mvcc {
-    /// Whether all of these hold; for a range, of each key in it.
+    /// Returns whether all of these hold; for a range, for each key in it.
     pub(super) fn all_hold(
         &self,
         compares: &[Compare],

@@ -21,8 +21,8 @@ const VISITS_MAX: usize = 5_000;
 const PAGE_BYTES: usize = 1 << 20;
 
 impl Mvcc {
-    /// What happened from a revision on: as many whole transactions as a page holds, and at least
-    /// one.
+    /// Returns the events from a revision on: as many whole transactions as fit on a page, and at
+    /// least one.
     pub fn events(&self, request: &EventsRequest) -> Result<Events, Refusal> {
         if request.from < self.state.compacted {
             return Err(Refusal::Compacted);
@@ -67,7 +67,7 @@ impl Mvcc {
             }
         };
         let is_new = !change.deletes && kv.create_revision == at.main;
-        // Of what was compacted nobody tells.
+        // The previous record may be compacted already.
         let known = at.main > self.state.compacted;
         let before = (prev_kv && known && !is_new).then(|| self.at(key, at.main.saturating_sub(1)));
         let prev_kv = before.flatten().map(|record| {

@@ -26,7 +26,7 @@ const PAGE_BYTES: usize = 4 << 20;
 /// Odd, with bits everywhere: entries in another order make another hash.
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// What is hashed, and how much that was.
+/// Hash in progress, and the work done for it.
 struct Hashing {
     hash: u64,
     visits: usize,
@@ -114,7 +114,8 @@ impl Mvcc {
         next
     }
 
-    /// What happened behind the compacted revision; where to go on, or nothing.
+    /// Hashes the changes after the compacted revision; returns the start of the next page, or
+    /// nothing.
     fn hash_changes(&self, request: &HashRequest, at: i64, hashing: &mut Hashing) -> Bytes {
         let first = revision(Revision::first_of(self.state.compacted.max(0).saturating_add(1)));
         let from = match request.of_changes {

@@ -1,7 +1,7 @@
-//! Leases: keys that go together when nobody keeps them alive.
+//! Leases: keys that are deleted together when the lease is not kept alive.
 //!
-//! A lease that ended by the group's time does not exist ([time-2]); its keys do until a command
-//! removes them, since that takes a revision. Such commands are proposed by the leader as soon as
+//! A lease that has expired by the group's time does not exist ([time-2]); its keys do until a
+//! command removes them, since that takes a revision. The leader proposes such commands as soon as
 //! there is something to remove.
 
 use std::{cell::Cell, ops::ControlFlow};
@@ -28,16 +28,16 @@ pub const LEASES_MAX: u64 = 1_000_000;
 pub const LEASE_KEYS_MAX: u64 = 100_000;
 /// Leases that one command ends because of their time.
 const ENDED_MAX: usize = 100;
-/// It ends no more of them once so many keys are gone.
+/// Expiry stops within one command once this many keys are deleted.
 const ENDED_KEYS_MAX: u64 = 10_000;
 /// Leases that one page of their list looks at.
 const LEASES_PAGE: usize = 5_000;
 /// Keys of a lease that are copied at a time.
 const KEYS_STEP: usize = 1000;
 
-/// What is known of deadlines. Those of leases that were kept alive since lie in front of the
-/// others until a store on disk has merged them away; looking for the first one must not walk over
-/// them each time.
+/// Cached bounds of deadlines. Old deadlines of leases that were kept alive since precede the
+/// others until a store on disk has merged them away; finding the first one must not walk over them
+/// each time.
 #[derive(Debug, Default)]
 pub(super) struct Ends {
     /// No lease has a deadline before this one; of those that end together, the order of ids is
@@ -47,7 +47,7 @@ pub(super) struct Ends {
     next: Cell<u64>,
 }
 
-/// Behind all leases with this deadline.
+/// Returns the end of all leases with this deadline.
 fn behind(at: u64) -> Vec<u8> {
     at.checked_add(1).map_or_else(|| deadlines_end().to_vec(), deadlines)
 }
@@ -113,13 +113,14 @@ impl Mvcc {
         });
     }
 
-    /// Whether a key from this one on, and before the other if there is one, goes with a lease.
+    /// Returns whether a key from this one on, and before the other if there is one, is attached to
+    /// a lease.
     pub(crate) fn has_key_in(&self, id: i64, from: &[u8], to: Option<&[u8]>) -> bool {
         let end = to.map_or_else(|| attached_end(id), |to| attached(id, to));
         self.store.first(&attached(id, from), &end).is_some()
     }
 
-    /// Whether one more key may go with a lease; 0 is none.
+    /// Checks that one more key may be attached to a lease; 0 is none.
     pub(super) fn has_room_for_key(&self, id: i64) -> Result<(), Refusal> {
         match self.stored_lease(id) {
             Some(lease) if lease.keys >= LEASE_KEYS_MAX => Err(Refusal::LeaseFull),
@@ -253,7 +254,7 @@ impl Mvcc {
         self.ends.earliest.set(first);
     }
 
-    /// Whether leases ended whose keys are still there.
+    /// Returns whether keys of expired leases remain.
     pub fn has_ended_leases(&self) -> bool {
         let mut found = false;
         self.each_ended(&mut |_| {

@@ -51,7 +51,7 @@ pub struct Mvcc {
 }
 
 impl Mvcc {
-    /// What this store holds; a store without a state is empty.
+    /// Reads the state from a store; a store without a state is empty.
     pub fn new(store: Box<dyn Store>) -> Self {
         let mut mvcc = Self {
             store: Counted::new(store),

@@ -21,7 +21,7 @@ use crate::{
     refusal::Refusal,
 };
 
-/// What the answer's order is, if it is not that of keys.
+/// Returns the order of the answer, if it is not that of keys.
 fn order_of(request: &RangeRequest) -> Option<(SortTarget, SortOrder)> {
     let target = request.sort_target();
     match (target, request.sort_order()) {
@@ -32,14 +32,14 @@ fn order_of(request: &RangeRequest) -> Option<(SortTarget, SortOrder)> {
     }
 }
 
-/// How many keys are wanted, if not all.
+/// Returns the maximum number of keys wanted, if there is one.
 fn limit_of(request: &RangeRequest) -> Option<usize> {
     let limit = usize::try_from(request.limit).ok();
     limit.filter(|limit| *limit > 0)
 }
 
-/// How many keys are worth finding: sorting needs all of them, and whether there are more needs one
-/// more than the limit.
+/// Returns the number of keys worth finding: sorting needs all of them, and telling whether there
+/// are more needs one more than the limit.
 pub(super) fn most(request: &RangeRequest) -> usize {
     match (order_of(request), limit_of(request)) {
         _ if request.count_only => 0,
@@ -84,7 +84,7 @@ pub(super) fn arrange(request: &RangeRequest, found: &mut Vec<KeyValue>) -> bool
     more
 }
 
-/// Whether the revisions of a key are among those that were asked for; 0 is no bound.
+/// Returns whether the revisions of a key are within the requested bounds; 0 is no bound.
 pub(super) fn is_wanted(request: &RangeRequest, found: &super::Record) -> bool {
     let within = |revision: i64, min: i64, max: i64| {
         (min == 0 || revision >= min) && (max == 0 || revision <= max)
@@ -108,11 +108,11 @@ pub(super) fn bytes_of(kv: &KeyValue) -> u64 {
     ENTRY_BYTES + (kv.key.len() + kv.value.len()) as u64
 }
 
-/// What a range has found so far.
+/// Partial result of a range.
 struct Taking<'t> {
     request: &'t RangeRequest,
     budget: &'t mut Budget,
-    /// So many are worth finding.
+    /// Number of keys worth finding.
     most: usize,
     count: i64,
     kvs: Vec<KeyValue>,

@@ -34,7 +34,7 @@ impl<'k> Keys<'k> {
 }
 
 impl Keys<'_> {
-    /// Whether a key is one of them.
+    /// Returns whether a key is one of them.
     pub fn contain(&self, key: &[u8]) -> bool {
         match *self {
             Self::One(one) => key == one,
@@ -66,7 +66,7 @@ impl From<Found> for KeyValue {
     }
 }
 
-/// What is done with a key and its record.
+/// Callback for a key and its record.
 pub(super) type Visit<'v> = dyn FnMut(&[u8], Record) -> ControlFlow<()> + 'v;
 /// The same where it may have had none: looking at such a key takes as long.
 pub(super) type VisitPast<'v> = dyn FnMut(&[u8], Option<Record>) -> ControlFlow<()> + 'v;

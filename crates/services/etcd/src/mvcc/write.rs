@@ -1,4 +1,4 @@
-//! Changes: a transaction that is under way, numbers them, and can take them back.
+//! Changes: a transaction in progress, which numbers them and can undo them.
 
 use std::ops::ControlFlow;
 
@@ -29,8 +29,8 @@ pub(super) struct Writing<'m> {
     pub(super) mvcc: &'m mut Mvcc,
     /// Changes so far.
     changes: u64,
-    /// What stood where something else stands now, in the order of the changes; `None`: what fails
-    /// does so before its first change.
+    /// Previous values of the changed places, in the order of the changes; `None`: any failure
+    /// precedes the first change.
     undo: Option<Vec<(Vec<u8>, Option<Bytes>)>>,
 }
 
@@ -91,7 +91,7 @@ impl<'m> Writing<'m> {
         next
     }
 
-    /// What a key has becomes history.
+    /// Moves the current record of a key to history.
     fn retire(&mut self, key: &[u8], old: &Bytes) -> Option<Record> {
         let record = Record::decode(old)?;
         let place = history_at(key, record.revision);
@@ -284,7 +284,7 @@ impl Mvcc {
         Ok(done)
     }
 
-    /// What a put needs to be there.
+    /// Checks the preconditions of a put.
     pub(super) fn check_put(&self, request: &PutRequest) -> Result<(), Refusal> {
         if request.key.len() > KEY_BYTES_MAX {
             return Err(Refusal::KeyTooLong);

@@ -11,10 +11,10 @@ use quorate::{LoadError, MetaChange, Metadata, Slot};
 
 use super::Store;
 
-/// Where the size is. Part of the format of snapshots, as the other rows are.
+/// Place of the size. Part of the format of snapshots, as the other rows are.
 const SIZE: &[u8] = b"z";
 
-/// Whether an entry is the size.
+/// Returns whether an entry is the size.
 pub(crate) fn is_place(key: &[u8], value: &[u8]) -> bool {
     key == SIZE && size(value).is_some()
 }
@@ -28,7 +28,7 @@ pub(crate) struct Counted {
     store: Box<dyn Store>,
     /// Bytes of all keys and values, but for the size itself.
     bytes: u64,
-    /// What the row says; `None`: there is none.
+    /// Stored size; `None`: there is no such row.
     stored: Option<u64>,
 }
 

@@ -27,7 +27,7 @@ const _: () = assert!(PLACE_BYTES_MAX <= NAME_BYTES_MAX);
 const KEY: &[u8; 4] = b"etcd";
 const VERSION: Version = Version { slot: 1, index: 0 };
 const ROWS: Id = Id { version: VERSION, number: 0 };
-/// Nobody counts the rows.
+/// The number of rows is not maintained.
 const HEADER: Header = Header { id: ROWS, count: 1, bytes: 0, first: 0, timed: None };
 const STAMP: Stamp = Stamp { version: VERSION, deadline: None, kind: Kind::Hash };
 
@@ -40,7 +40,7 @@ pub struct LsmStore {
 }
 
 impl LsmStore {
-    /// In this engine, which nobody else uses.
+    /// Uses this engine, which must be exclusive to it.
     pub const fn new(engine: Engine) -> Self {
         Self { engine, has_key: false }
     }

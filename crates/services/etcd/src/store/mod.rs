@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 use bytes::Bytes;
 use quorate::{Health, Imaged, LoadError, MetaChange, Metadata, Scrubbed, Slot};
 
-/// What a scan does with one entry.
+/// Callback of a scan for one entry.
 pub type Visit<'v> = dyn FnMut(&[u8], &Bytes) -> ControlFlow<()> + 'v;
 
 /// Entries in the order of their keys. Called from one thread.
@@ -18,7 +18,7 @@ pub type Visit<'v> = dyn FnMut(&[u8], &Bytes) -> ControlFlow<()> + 'v;
 /// says by [`Store::health`] whether it can go on, and by [`Store::has_failed`] that what it said
 /// since the last commit is worthless.
 pub trait Store: Send {
-    /// What is under `key`.
+    /// Returns the value of `key`.
     fn get(&self, key: &[u8]) -> Option<Bytes>;
 
     /// Visits the entries from `from` on, before `to`, in order. If there is nothing between them,
@@ -44,7 +44,7 @@ pub trait Store: Send {
     /// Makes everything since the last call, this position and `meta` one atomic unit.
     fn commit(&mut self, applied_to: Slot, meta: &[MetaChange]);
 
-    /// What the last surviving commit said; as
+    /// Returns the state of the last surviving commit; as
     /// [`StateMachine::recovered`](quorate::StateMachine::recovered).
     fn recovered(&mut self) -> (Slot, Metadata);
 
@@ -79,7 +79,7 @@ pub trait Store: Send {
     /// One of them; they come in order.
     fn load(&mut self, key: &[u8], value: Bytes) -> Result<(), LoadError>;
 
-    /// That was all; as [`StateMachine::finish_load`](quorate::StateMachine::finish_load).
+    /// Ends a load; as [`StateMachine::finish_load`](quorate::StateMachine::finish_load).
     fn finish_load(&mut self, at: Slot, meta: &[MetaChange]) -> Result<(), LoadError>;
 
     /// As [`StateMachine::synced_to`](quorate::StateMachine::synced_to).

@@ -12,7 +12,7 @@ const KEPT_BYTES_MAX: usize = 256 << 20;
 const KEPT_PART: u64 = 4;
 /// May be kept even if the store is smaller still: as much as a few batches write.
 const KEPT_BYTES_MIN: usize = 16 << 20;
-/// What a kept entry takes besides its bytes, about.
+/// Approximate overhead of a kept entry.
 const ENTRY_BYTES: usize = 96;
 
 type Entries = BTreeMap<Box<[u8]>, Bytes>;
@@ -22,8 +22,8 @@ type Entries = BTreeMap<Box<[u8]>, Bytes>;
 pub(super) struct Image {
     /// The last key that it passed.
     passed: Option<Box<[u8]>>,
-    /// What stood where something else stands now, as far as the image has not passed it; `None`:
-    /// nothing did.
+    /// Previous values of entries changed after the image began, beyond the last key passed;
+    /// `None`: there was no entry.
     kept: BTreeMap<Box<[u8]>, Option<Bytes>>,
     kept_bytes: usize,
     /// Most bytes that may be kept.
@@ -31,7 +31,7 @@ pub(super) struct Image {
 }
 
 impl Image {
-    /// Of a store of this size.
+    /// Creates the image of a store of this size.
     pub(super) fn of(bytes: u64) -> Self {
         let part = usize::try_from(bytes / KEPT_PART).unwrap_or(usize::MAX);
         Self::within(part.clamp(KEPT_BYTES_MIN, KEPT_BYTES_MAX))
@@ -60,7 +60,8 @@ impl Image {
         true
     }
 
-    /// Whether it has to move on before more is kept: one run of commands more must find room.
+    /// Returns whether the image must advance before more is kept: there must be space for one more
+    /// run of commands.
     pub(super) const fn is_behind(&self) -> bool {
         self.kept_bytes > self.bytes_max / 2
     }
