@@ -12,7 +12,7 @@ use crate::error::Error;
 /// writes. By it a restore knows such a file.
 pub const ENVELOPE_WORD: &[u8; 8] = b"QUORATE1";
 
-/// How long a snapshot may take.
+/// Maximum time of a snapshot, in seconds.
 const SNAPSHOT_WAIT_S: u64 = 600;
 
 /// Takes a snapshot of this node at this slot or behind it, and passes it on as a backup, piece by

@@ -1,5 +1,5 @@
-//! How the process's file descriptors are shared out, so that nobody takes those of another: a log
-//! without one for its next segment, or a store without one for its next table, stops a node.
+//! Shares of the process's file descriptors, so that no part starves another: a log without one for
+//! its next segment, or a store without one for its next table, stops a node.
 
 use quorate_replica::group::NODES_MAX;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -22,7 +22,7 @@ const CLIENTS_MAX: usize = 10_000;
 const STORE_FILES_MAX: usize = 4096;
 const STRANGERS_MAX: usize = 64;
 
-/// What may be open beside what every node needs.
+/// Open files and connections beyond those that every node needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Descriptors {
     /// Connections of clients.
@@ -34,7 +34,7 @@ pub struct Descriptors {
 }
 
 impl Default for Descriptors {
-    /// Where there are enough.
+    /// Shares of a process with enough descriptors.
     fn default() -> Self {
         Self { clients: CLIENTS_MAX, strangers: STRANGERS_MAX, store_files: 256 }
     }

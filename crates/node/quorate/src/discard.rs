@@ -11,7 +11,7 @@ use quorate_node::{LOCK, LockedFolder};
 
 use crate::error::Error;
 
-/// What a folder held, beside it.
+/// Former contents of a folder, moved aside.
 #[derive(Debug)]
 pub(crate) struct Discarded {
     folder: PathBuf,

@@ -93,29 +93,29 @@ impl Builder {
         self
     }
 
-    /// Where to listen for peers, if not at this node's address in the cluster.
+    /// Sets the address to listen on for peers, if not this node's address in the cluster.
     #[must_use]
     pub fn peer(mut self, address: impl Into<String>) -> Self {
         self.peer = Some(address.into());
         self
     }
 
-    /// Where clients of byte streams connect. Without this, none can.
+    /// Sets the address for clients of byte streams. Without it, they cannot connect.
     #[must_use]
     pub fn streams(mut self, address: impl Into<String>) -> Self {
         self.streams = Some(address.into());
         self
     }
 
-    /// Where the program itself serves clients, if it does: told to the other members, and shown in
-    /// their status.
+    /// Sets the address at which the program itself serves clients, if it does: sent to the other
+    /// members, and shown in their status.
     #[must_use]
     pub fn client(mut self, address: impl Into<String>) -> Self {
         self.client = address.into();
         self
     }
 
-    /// What votes, gives out slots and counts for this node while it can
+    /// Sets the device that votes, assigns slots and counts for this node while it can
     /// (`docs/operate/devices.md`). `place` names its interface, and says whether the network is
     /// trusted, which it must be beyond loopback.
     #[must_use]
@@ -139,8 +139,8 @@ impl Builder {
         self
     }
 
-    /// What keeps strangers away: certificates, or somebody's word that the network is trusted.
-    /// Without either, the node listens on loopback only.
+    /// Sets the protection from strangers: certificates, or the assurance that the network is
+    /// trusted. Without either, the node listens on loopback only.
     #[must_use]
     pub fn protection(mut self, protection: Protection) -> Self {
         self.settings.protection = protection;
@@ -267,7 +267,7 @@ impl Embedded {
         &self.local
     }
 
-    /// What this node is.
+    /// Returns the status of this node.
     pub fn status(&self) -> Result<Status, Unanswered> {
         self.handle.status()
     }

@@ -17,7 +17,7 @@ pub struct Error {
     pub code: &'static str,
     /// For people.
     pub message: String,
-    /// What to do about it; may be empty.
+    /// Advice on how to fix it; may be empty.
     pub hint: String,
 }
 

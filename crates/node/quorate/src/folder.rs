@@ -15,35 +15,35 @@ use crate::{
     settings::Settings,
 };
 
-/// What a folder needs to become a node's.
+/// State of a folder before a start: the steps still needed to make it a node's.
 #[expect(clippy::large_enum_variant, reason = "there is one, for a moment")]
 pub enum Folder {
-    /// It is one already; locked.
+    /// Already a node's; locked.
     Known(Identity<LockedFolder>),
-    /// It is empty, and this node founds the cluster.
+    /// Empty, and this node founds the cluster.
     Founder {
         /// This node.
         node: NodeId,
     },
-    /// It is empty, and the founder has to be asked.
+    /// Empty, and the founder has to be asked.
     Joiner {
         /// This node.
         node: NodeId,
-        /// Where the founder listens for peers.
+        /// The founder's address for peers.
         founder: String,
     },
-    /// It is empty, and a cluster has to be asked for an id.
+    /// Empty, and a cluster has to be asked for an id.
     Newcomer {
-        /// What it is to become.
+        /// Role that the node is to take.
         role: As,
     },
 }
 
-/// What the surroundings do while a folder becomes a node's.
+/// Callbacks while a folder becomes a node's.
 pub struct Settling<'a> {
-    /// Where the node really listens for peers.
+    /// Actual address of the node for peers.
     pub peer: &'a str,
-    /// Whether to stop.
+    /// Returns whether to stop.
     pub stop: &'a dyn Fn() -> bool,
     /// Hears what is waited for.
     pub waiting: &'a mut dyn FnMut(&str),
@@ -82,7 +82,7 @@ impl Folder {
         }
     }
 
-    /// Whose folder it is, or is to be; `None` if a cluster has to say.
+    /// Returns the node that owns the folder, or will; `None` if a cluster has to assign the id.
     pub fn node(&self) -> Option<NodeId> {
         match self {
             Self::Known(identity) => Some(identity.founding().node),
@@ -99,7 +99,7 @@ impl Folder {
         }
     }
 
-    /// How many nodes the cluster has, or is to have, as far as is known.
+    /// Returns the number of nodes of the cluster, present or planned, as far as is known.
     pub fn nodes(&self, settings: &Settings) -> usize {
         let listed = settings.cluster.len().max(1);
         match self {
@@ -108,7 +108,7 @@ impl Folder {
         }
     }
 
-    /// Where this node's peers expect it, if there are others.
+    /// Returns the address at which peers expect this node, if there are others.
     pub fn listed_address(&self, settings: &Settings) -> Option<String> {
         let peers = match self {
             Self::Known(identity) => &identity.book().peers,

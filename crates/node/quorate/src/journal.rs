@@ -28,7 +28,7 @@ const PROGRESS_BURST: u32 = 6;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Line {
     level: Level,
-    /// What happened; the part before the first colon is the same each time.
+    /// The event; the part before the first colon is the same each time.
     text: String,
     ballot: Option<Ballot>,
 }
@@ -52,7 +52,7 @@ impl Listener for Journal {
         tracing::error!("{notice}");
     }
 
-    /// What is only tried, for a few batches, is of interest to nobody but who looks for it.
+    /// Settings that are only probed, for a few batches, are logged at trace level.
     fn change(&mut self, change: &Change) {
         let Change { from, to, reason } = change;
         if reason.is_probing() {
@@ -339,7 +339,7 @@ impl Journal {
             ),
             Explanation::StepsDown { ballot, why } => {
                 self.leader = None;
-                // Somebody else leads, or tries to: what a transfer looks like from here.
+                // Another node leads, or campaigns: a transfer looks like this from here.
                 let level = match why {
                     End::HigherBallot { .. } => Level::INFO,
                     _ => Level::WARN,
@@ -385,8 +385,8 @@ impl Journal {
     }
 }
 
-/// What counts as the same for the limiter, and how many of it are said at once. The last one of a
-/// kind is never left out: where one thing ends another, they are of one kind.
+/// Returns the limiter's category of an event and its burst. The last line of a category is never
+/// dropped: an event and the one that ends it share a category.
 const fn kind(event: &Event) -> (&'static str, u32) {
     match event {
         Event::Leadership(_) | Event::Role { .. } => ("leadership", LEADERSHIP_BURST),
@@ -474,7 +474,7 @@ mod tests {
         assert_eq!(texts(&mut Journal::new(NodeId(2)), &events), expected);
     }
 
-    /// A group of one asks nobody.
+    /// A group of one skips the pre-vote.
     #[test]
     fn who_campaigns_at_once_does_not_ask_before() {
         let campaigns = Explanation::Campaigns { ballot: BALLOT, why: Campaign::Alone };
@@ -517,7 +517,7 @@ mod tests {
         assert_eq!((line.level, &*line.text), (Level::ERROR, expected));
     }
 
-    /// A line that is not in the book, or a book with lines that nobody says, helps nobody.
+    /// The operators' book and the journal have the same lines.
     #[test]
     fn the_operators_book_has_every_line() {
         let progress = Progress {

@@ -34,8 +34,7 @@ pub use node::{Opening, Starter, open};
 pub use passwords::Passwords;
 pub use quorate_access::{Role, Who};
 
-/// Who belongs to the group, and how that changes: what [`Handle::members`] says and
-/// [`Handle::group`] takes.
+/// Membership of the group and its changes: the types of [`Handle::members`] and [`Handle::group`].
 pub mod members {
     pub use quorate_net::GroupError;
     pub use quorate_replica::group::{

@@ -21,7 +21,7 @@ const WAITING_MAX: usize = 4096;
 /// Local queries in one turn: each may look at thousands of keys, and others wait meanwhile.
 const LOCAL_QUERIES_MAX: usize = 8;
 
-/// What the program wants.
+/// A request of the program.
 pub(crate) enum Wanted {
     /// Order and execute.
     Execute(Vec<u8>),
@@ -37,7 +37,7 @@ pub(crate) enum Wanted {
     QueryLocal(Vec<u8>),
 }
 
-/// How a request ended.
+/// Result of a request.
 #[derive(Debug)]
 pub(crate) enum Done {
     /// The service's reply.
@@ -48,7 +48,7 @@ pub(crate) enum Done {
 
 type Hears = dyn FnOnce(Result<Done, Failure>) + Send;
 
-/// Who hears how a request ended: once, whatever happens.
+/// Callback for the outcome of a request: called exactly once.
 pub(crate) struct Answer(Option<Box<Hears>>);
 
 impl Answer {
@@ -62,7 +62,7 @@ impl Answer {
         }
     }
 
-    /// Whoever asked is told otherwise.
+    /// Drops the callback: the program is notified by other means.
     pub(crate) fn withdraw(mut self) {
         self.0 = None;
     }
@@ -91,12 +91,12 @@ impl fmt::Debug for Ask {
 
 type Hear = dyn FnMut(&[u8], &[u8]) + Send;
 
-/// What both ends look at.
+/// State shared by both ends.
 #[derive(Default)]
 struct Shared {
-    /// Who may do what, as the node knows it; `None`: it does not yet.
+    /// Access rights, as the node knows them; `None`: not known yet.
     users: RwLock<Option<Users>>,
-    /// Who hears what commands tell.
+    /// Listener for notices of commands.
     hears: Mutex<Option<Box<Hear>>>,
 }
 
@@ -113,9 +113,9 @@ impl fmt::Debug for Local {
     }
 }
 
-/// Both ends of requests to a node that is run by hand ([`crate::open`]), such as one with other
-/// fronts beside: what asks, and the front that the node gets. Its [`LocalFront::wake`] belongs to
-/// the node's, too.
+/// Both ends of requests to a node that is run by hand ([`crate::open`]), such as one with
+/// additional fronts: the requesting end, and the front for the node. Its [`LocalFront::wake`] must
+/// be added to the node's.
 pub fn local() -> Result<(Local, LocalFront), Error> {
     let (asks, asked) = asks(WAITING_MAX).map_err(|error| Error::io("make an eventfd", &error))?;
     let shared = Arc::<Shared>::default();
@@ -200,7 +200,7 @@ impl Local {
         }
     }
 
-    /// [access-1] What somebody may do who proved to be this one: nothing, or what a role may.
+    /// [access-1] Returns the role of an authenticated client, or nothing if it has no rights.
     /// `Err`: this node does not know yet ([access-4]).
     pub fn role(&self, who: &Who) -> Result<Option<Role>, NotDone> {
         let users = self.shared.users.read();

@@ -22,10 +22,10 @@ use quorate_replica::{
 
 use crate::{error::Error, journal::Journal, settings::Settings};
 
-/// How often a start that waits for room on the disk tries again.
+/// Retry interval of a start that waits for disk space.
 const ROOM_WAIT: Duration = Duration::from_millis(250);
 
-/// What happens while a node is opened.
+/// Progress while a node is opened.
 #[derive(Clone, Copy, Debug)]
 pub enum Opening<'a> {
     /// A disk driver was chosen; the text says which, and why.
@@ -36,11 +36,11 @@ pub enum Opening<'a> {
     Waiting(&'a str),
 }
 
-/// Who starts a node.
+/// Callbacks of the program that starts a node.
 pub struct Starter<'a> {
     /// Hears of what takes its time.
     pub tell: &'a mut dyn FnMut(Opening<'_>),
-    /// Whether it wants to stop.
+    /// Returns whether to abandon the start.
     pub stop: &'a dyn Fn() -> bool,
 }
 
@@ -78,7 +78,7 @@ pub fn open<S: StateMachine, F: Front>(
 /// A start with these settings, whose steps are told and logged.
 struct Production<'a, 's> {
     settings: &'a Settings,
-    /// Where this node listens.
+    /// Addresses that this node listens on.
     addresses: &'a Addresses,
     log_folder: PathBuf,
     /// Why it waits for room, as said last.
@@ -171,7 +171,7 @@ impl BootStarter for Production<'_, '_> {
     }
 }
 
-/// What the log gave back, and what it has lost.
+/// Logs the records that the log recovered, and its losses.
 fn tell_recovered(recovery: &Recovery) {
     let Recovery { hard, records, torn_tail_bytes, damage, .. } = recovery;
     tracing::info!(

@@ -41,7 +41,7 @@ impl Passwords {
     /// Starts the thread. It ends when this does.
     pub fn start() -> io::Result<Self> {
         let (jobs, waiting) = sync_channel(WAITING_MAX);
-        // A reactor that hangs holds up this thread, and nobody else.
+        // A reactor that hangs blocks this thread, and no other.
         let (told, verdicts) = asks(WAITING_MAX)?;
         thread::Builder::new().name("passwords".to_owned()).spawn(move || work(&waiting, &told))?;
         Ok(Self { jobs, verdicts, open: 0 })

@@ -39,8 +39,7 @@ fn alone(folder: &Path) -> Embedded {
     Builder::new(folder).start(Journal::default).expect("starts")
 }
 
-/// What was executed is there after a restart, rebuilt from the log; embedded zero bytes survive
-/// (G19).
+/// Executed commands survive a restart, rebuilt from the log; embedded zero bytes survive (G19).
 #[test]
 fn a_replica_alone_remembers() {
     let folder = tempfile::tempdir().expect("a folder");
