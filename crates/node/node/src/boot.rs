@@ -1,8 +1,8 @@
-//! How a process of a node starts, from an identity to what a reactor can run: the same in
+//! Start of a node's process, from an identity to a host that a reactor can run: the same in
 //! production and in the simulator.
 //!
 //! The start is counted, durably. A node that may have forgotten votes takes a new incarnation,
-//! durably, before its log is opened in it. Only then does anything speak.
+//! durably, before its log is opened in it. Only then is any message sent.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -46,12 +46,12 @@ pub enum Step<'a> {
     Recovered(&'a Recovery),
 }
 
-/// Who starts a node: what it chooses, what it hears.
+/// Choices and callbacks of the program that starts a node.
 pub trait Starter {
-    /// How the log is written; whose it is stands there already.
+    /// Sets the options of the log; its owner is already set.
     fn choose_log(&self, options: &mut LogOptions, class: Class);
 
-    /// How the replica works; who it is stands there already.
+    /// Sets the options of the replica; its member is already set.
     fn choose_replica(&self, options: &mut ReplicaOptions);
 
     /// Hears of what happens.
@@ -66,27 +66,27 @@ pub trait Starter {
     fn wait_for_room(&mut self, error: &BootError) -> bool;
 }
 
-/// What a node that starts asks others.
+/// Question of a starting node to the others.
 #[derive(Clone, Copy, Debug)]
 pub struct Question<'a> {
     /// The cluster.
     pub cluster: u128,
-    /// Who asks.
+    /// The node that asks.
     pub node: NodeId,
-    /// Where the nodes of the cluster are, as far as is known.
+    /// Addresses of the cluster's nodes, as far as is known.
     pub peers: &'a BTreeMap<NodeId, String>,
 }
 
-/// What a node is made of beside its home.
+/// Parts of a node, apart from its home.
 pub struct Parts<S, F> {
-    /// What executes the commands.
+    /// State machine that executes the commands.
     pub service: S,
     /// Below which slot the service has everything, for good: a log that knows less has lost its
     /// end. Asked only where a service never has what its log has not.
     pub stored_to: fn(&mut S) -> Slot,
     /// The protocol of the clients.
     pub front: F,
-    /// Who hears of the node while it runs.
+    /// Listener for events of the running node.
     pub listener: Box<dyn Listener>,
 }
 
@@ -99,15 +99,15 @@ pub enum BootError {
     Log(LogError),
     /// The members that its identity names make no configuration.
     Members(Invalid),
-    /// What was recovered cannot be gone on with.
+    /// The replica cannot continue from the recovered state.
     Replica(OpenError),
     /// Another node remembers more of this one than it may come to be above ([lie-4]).
     FarBehind {
         /// The other node.
         by: NodeId,
-        /// What it remembers.
+        /// The other node's memory of this one.
         remembered: Memory,
-        /// What the folder has.
+        /// State in the folder.
         own: Memory,
     },
     /// The starter did not wait for room on the disk.
@@ -115,7 +115,7 @@ pub enum BootError {
 }
 
 impl BootError {
-    /// Whether room on a disk is what is missing: the same may work later.
+    /// Returns whether the error is a lack of disk space: the same may work later.
     pub fn is_full(&self) -> bool {
         match self {
             Self::Identity(error) => error.is_full(),
@@ -189,16 +189,16 @@ pub fn boot<H: Home, S: StateMachine, F: Front>(
     Ok(NodeHost::new(replica, front, identity, listener))
 }
 
-/// What a node knows that is to go on without the others ([era-10]).
+/// State of a node that is to continue without the others ([era-10]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Alone {
-    /// It knows that everything below is decided.
+    /// Slots below are decided, as the node knows.
     pub decided_to: Slot,
     /// Its own votes count as decided up to here, the first slot for which it has none.
     pub counted_to: Slot,
     /// Votes behind that hole, which do not count: up to here.
     pub voted_to: Slot,
-    /// Where its log is damaged, and what was found there.
+    /// Damaged places of its log, with the findings.
     pub damaged: Vec<String>,
 }
 

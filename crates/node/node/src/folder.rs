@@ -15,7 +15,7 @@ use crate::{
     identity::{self, Founding, IdentityError},
 };
 
-/// What is locked while a process has the folder.
+/// File that is locked while a process has the folder.
 pub const LOCK: &str = "lock";
 /// Stands in a folder while what it holds gives way to what was recovered of it.
 pub(crate) const RECOVERING: &str = "recovering";
@@ -29,12 +29,12 @@ pub struct LockedFolder {
     lock: File,
     /// A flush of the disk takes at least this long: for measurements.
     flush: Duration,
-    /// What drives the disk.
+    /// Disk driver.
     engine: Want,
 }
 
 impl LockedFolder {
-    /// Whether there is an identity in the folder. A missing folder has none.
+    /// Returns whether there is an identity in the folder. A missing folder has none.
     pub fn holds_identity(folder: &Path) -> Result<bool, IdentityError> {
         let file = folder.join(identity::FILE);
         file.try_exists().map_err(|error| failed("look for", &file, &error))
@@ -155,7 +155,7 @@ impl Home for LockedFolder {
         Ok(disk)
     }
 
-    /// It is in the file that is locked: that one stands in a folder without an identity anyway.
+    /// Kept in the lock file, which exists even in a folder without an identity.
     fn nonce(&self) -> Result<Option<u64>, DiskError> {
         let mut bytes = Vec::new();
         let mut file = &self.lock;

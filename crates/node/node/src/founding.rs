@@ -16,7 +16,7 @@ use crate::{
     terms::Terms,
 };
 
-/// What the operator asks for at the first start.
+/// The operator's wishes at the first start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
     /// This node, the group's class and its store, as far as they were given.
@@ -25,23 +25,23 @@ pub struct Wanted {
     pub cluster: BTreeMap<NodeId, String>,
     /// The store of a new cluster for which none is named.
     pub store_default: String,
-    /// Who of them is an auxiliary, and what a quorum is: the same on all nodes.
+    /// Auxiliaries and quorum rule: the same on all nodes.
     pub terms: Terms,
 }
 
-/// What a node without an identity does.
+/// Role of a node without an identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// It founds the cluster.
+    /// Founds the cluster.
     Founder {
         /// This node.
         node: NodeId,
     },
-    /// It asks the founder.
+    /// Asks the founder.
     Joiner {
         /// This node.
         node: NodeId,
-        /// Where the founder listens for peers.
+        /// The founder's address for peers.
         founder: String,
     },
 }
@@ -108,7 +108,7 @@ impl<H: Home> Joining<H> {
         Ok(Self { home, node, nonce })
     }
 
-    /// What to ask the founder.
+    /// Returns the request to the founder.
     pub fn request(&self, wanted: &Wanted) -> Join {
         Join {
             node: self.node,
@@ -127,14 +127,14 @@ impl<H: Home> Joining<H> {
     }
 }
 
-/// What a node hears that joins a group which was founded by others ([join-2]).
+/// Answer to a node that joins a group which was founded by others ([join-2]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Joined {
     /// Its id.
     pub node: NodeId,
     /// The group, as every node of it was told at its founding.
     pub founded: Founded,
-    /// Who there is now, and where.
+    /// Present nodes and their addresses.
     pub book: AddressBook,
     /// The id was given out for a learner.
     pub learns: bool,
@@ -155,7 +155,7 @@ impl<H: Home> Newcomer<H> {
         Ok(Self { home, nonce })
     }
 
-    /// What this folder asks with.
+    /// Returns the nonce of this folder's requests.
     pub fn nonce(&self) -> u64 {
         self.nonce
     }
@@ -226,14 +226,14 @@ fn founding_of(founded: Founded, node: NodeId, nonce: u64) -> Founding {
 pub enum JoiningError {
     /// The cluster was founded with something else than was asked for.
     Differs {
-        /// What differs, as on the command line.
+        /// The setting that differs, as on the command line.
         what: &'static str,
-        /// What the cluster has.
+        /// The cluster's value.
         theirs: String,
-        /// What was asked for.
+        /// The requested value.
         ours: String,
     },
-    /// It cannot be written down.
+    /// The identity cannot be written.
     Identity(IdentityError),
 }
 

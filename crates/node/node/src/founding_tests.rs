@@ -142,7 +142,8 @@ fn a_newcomer_joins_only_what_its_operator_meant() {
     }
 }
 
-/// Killed anywhere while it is founded or joins, a home is nobody's, or a node's that never ran.
+/// A home whose founding or joining is killed at any point has no owner, or belongs to a node that
+/// never ran.
 #[test]
 fn a_first_start_that_was_interrupted_is_repeated_or_done() {
     let found = |home| found(home, &wanted(1), NodeId(1), "", 7, 9).ok();

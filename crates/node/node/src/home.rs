@@ -1,4 +1,4 @@
-//! Where a node lives: its small files, and the disk of its log.
+//! Home of a node: its small files, and the disk of its log.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ pub trait Home: SmallFiles {
     /// The disk of the log.
     type Disk: Disk;
 
-    /// What people call it.
+    /// Returns the path, for messages.
     fn path(&self) -> &Path;
 
     /// Opens the disk of the log, which is not open. `tell` hears what drives it, and why.

@@ -1,4 +1,4 @@
-//! What the reactor drives: a replica and its client protocol, without a socket in sight.
+//! Host driven by the reactor: a replica and its client protocol, without any sockets.
 //!
 //! A [`Host`] has three sides, one for each kind of counterpart; each part of the reactor sees only
 //! the side that it serves.
@@ -60,13 +60,13 @@ pub struct PeerUp {
     pub member: Member,
     /// Its process start.
     pub boot: u32,
-    /// What it supports ([level-4]).
+    /// Levels that it supports ([level-4]).
     pub levels: Levels,
-    /// Where it listens.
+    /// Addresses that it listens on.
     pub addresses: Addresses,
 }
 
-/// What the founder wrote down; the owned form of [`quorate_wire::Founding`].
+/// The founder's record; the owned form of [`quorate_wire::Founding`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Founded {
     /// The group's id.
@@ -81,14 +81,14 @@ pub struct Founded {
     pub terms: Terms,
 }
 
-/// What a node has to know that joins later ([join-2]).
+/// Information for a node that joins later ([join-2]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Charter {
     /// The node that says so.
     pub node: NodeId,
     /// The group, as every node of it was told at its founding.
     pub founded: Founded,
-    /// Who there is now, and where.
+    /// Present nodes and their addresses.
     pub book: AddressBook,
 }
 
@@ -109,8 +109,8 @@ pub trait PeerSide {
     /// The peer is gone.
     fn peer_down(&mut self, now: Now, node: NodeId);
 
-    /// More than half of the others say that this node was removed from the cluster: it was away
-    /// when that was decided, and nobody will tell it in the log ([member-1]).
+    /// More than half of the others say that this node was removed from the cluster: it was absent
+    /// when that was decided, and will not learn of it from the log ([member-1]).
     fn told_removed(&mut self, now: Now);
 
     /// A frame from a peer whose handshake is done.
@@ -122,12 +122,12 @@ pub trait PeerSide {
     /// [lie-3] Returns what is remembered of a node that starts.
     fn recall(&self, node: NodeId) -> Memory;
 
-    /// What this node may speak: nothing below the level that the group uses, as far as it has
-    /// applied that ([level-7]). Asked in each turn.
+    /// Returns the levels that this node may speak: none below the level that the group uses, as
+    /// far as it has applied that ([level-7]). Asked in each turn.
     fn levels(&self) -> Levels;
 
-    /// Who has an id and where they listen, if that has changed since the last call. Asked in each
-    /// turn.
+    /// Returns the nodes with an id and their addresses, if changed since the last call. Asked in
+    /// each turn.
     fn take_table(&mut self) -> Option<PeerTable>;
 }
 
@@ -145,7 +145,7 @@ pub trait ClientSide {
     /// The front, and what it asks of the replica at this moment.
     fn front_and_requests(&mut self, now: Now) -> (&mut Self::Front, impl Requests);
 
-    /// How full the host is of what clients asked for. While it is [`Pressure::High`], and until
+    /// Returns the pressure of pending client requests. While it is [`Pressure::High`], and until
     /// it is [`Pressure::Low`] again, no client is read.
     fn pressure(&self) -> Pressure;
 }
@@ -171,7 +171,7 @@ pub enum Order {
     Group {
         /// A number that was never used before.
         asked: u64,
-        /// What is wanted.
+        /// The question.
         ask: Ask,
         /// A plan is only shown, and nothing is done.
         dry_run: bool,
@@ -191,26 +191,26 @@ pub struct Wanted {
     pub stream: StreamName,
     /// From where on.
     pub position: u64,
-    /// How many, at most.
+    /// Maximum number of bytes.
     pub bytes_max: usize,
 }
 
-/// How an [`Order`] ended.
+/// Result of an [`Order`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// What the attempt to read met.
+    /// Result of the attempt to read.
     Probed(Probed),
     /// The new leader, or why leadership stayed.
     Transferred(Result<NodeId, Refusal>),
     /// The snapshot that this node has, or why it has none.
     Snapshot(Result<Snapshot, String>),
-    /// What came of [`Order::Group`] with this number.
+    /// Result of [`Order::Group`] with this number.
     Group(u64, Result<Answer, asking::Refused>),
-    /// What came of [`Order::Held`] with this number.
+    /// Result of [`Order::Held`] with this number.
     Held(u64, Result<Vec<u8>, NotRead>),
 }
 
-/// A snapshot of the node's, and what a backup says beside it.
+/// A snapshot of the node's, with the metadata of a backup.
 #[derive(Debug)]
 pub struct Backup {
     /// Its files stay while this lives.
@@ -224,8 +224,7 @@ pub struct Backup {
 }
 
 impl Backup {
-    /// What the backup says of itself, and where its files are read. Bytes of streams are not in
-    /// it.
+    /// Returns the header of the backup, and a reader of its files. Bytes of streams are not in it.
     pub fn header(&self) -> Result<(Header, PartFiles), Unreadable> {
         let mut files = PartFiles { folder: self.folder.clone(), open: None };
         let header = Header {
@@ -277,10 +276,10 @@ impl Parts for PartFiles {
 
 /// The side of a host that its operators see.
 pub trait OperatorSide {
-    /// What this node is.
+    /// Returns the status of this node.
     fn status(&self) -> Status;
 
-    /// What a node has to know that joins.
+    /// Returns the information that a joining node needs.
     fn charter(&self) -> Charter;
 
     /// This node's snapshot, for another thread to read; `None` if it has none.
@@ -294,13 +293,13 @@ pub trait OperatorSide {
     fn hold_streams(&mut self, now: Now, earlier: Option<StreamHold>)
     -> Result<StreamHold, String>;
 
-    /// What batch and window are, and why.
+    /// Returns batch and window, with the reasons for them.
     fn tuning(&self) -> TuningReport;
 
     /// Everything about the members, as this node has applied it.
     fn members(&self) -> Members;
 
-    /// Who may do what, as this node has applied it; `None`: it does not know ([access-4]).
+    /// Returns the access rights, as this node has applied them; `None`: not known ([access-4]).
     fn users(&self) -> Option<Users>;
 
     /// Appends the host's metrics in the text format of Prometheus.
@@ -335,7 +334,7 @@ pub trait Host: PeerSide + ClientSide + OperatorSide {
         let _ = clock;
     }
 
-    /// Where the hops of commands are stamped, if somebody wants them.
+    /// Returns the recorder of command hops, if enabled.
     fn hops(&mut self) -> Option<&mut Hops> {
         None
     }
@@ -352,6 +351,6 @@ pub trait Host: PeerSide + ClientSide + OperatorSide {
     /// Take nothing new, finish what was accepted.
     fn stop(&mut self, now: Now);
 
-    /// Whether everything accepted is finished, the log's mark of a clean stop included.
+    /// Returns whether everything accepted is finished, the log's mark of a clean stop included.
     fn stopped(&self) -> bool;
 }

@@ -31,7 +31,7 @@ pub(crate) use self::book::FILE as BOOK_FILE;
 /// Most founding members and most admitted nodes; bounds what a stranger can make a folder hold.
 pub const NODES_MAX: usize = 1024;
 
-/// What a folder is told at its first start, and is held to ever after.
+/// Founding record: given to a folder at its first start, and fixed ever after.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Founding {
     /// Random, chosen by the founder.
@@ -48,11 +48,11 @@ pub struct Founding {
     /// Chosen at random by this folder, so that the founder knows it from another folder that
     /// claims the same node id.
     pub join_nonce: u64,
-    /// Who of them is an auxiliary, and what a quorum is.
+    /// Auxiliaries and quorum rule.
     pub terms: Terms,
 }
 
-/// What the operator asks for at a later start; what is `None` was not given.
+/// The operator's wishes at a later start; `None` was not given.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Expected {
     /// `--node`
@@ -66,20 +66,20 @@ pub struct Expected {
     pub supports: Option<Level>,
 }
 
-/// How the process before this one ended.
+/// How the previous process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LastStop {
     /// There was none.
     Never,
     /// All votes and promises were written, then the mark.
     Clean,
-    /// It was killed, or lost power.
+    /// Killed, or lost power.
     Unclean,
 }
 
 impl LastStop {
-    /// Whether the node may have forgotten votes or promises, and is a new member from now on: in a
-    /// volatile group nobody wrote them down but for a clean stop ([volatile-1], [volatile-4]).
+    /// Returns whether the node may have forgotten votes or promises, and is a new member from now
+    /// on: in a volatile group they are written only at a clean stop ([volatile-1], [volatile-4]).
     pub fn forgets(self, class: Class) -> bool {
         self == Self::Unclean && class == Class::Volatile
     }
@@ -110,11 +110,11 @@ struct State {
     /// The longest lease that any process of this node may have granted.
     leased_us: u64,
     admitted: BTreeMap<NodeId, u64>,
-    /// It joined, and is not yet what it is to become.
+    /// The node joined, and has not yet taken this role.
     joins: Option<As>,
-    /// It was removed from the group.
+    /// The node was removed from the group.
     removed: bool,
-    /// What the folder may hold needs this level ([level-8]).
+    /// Level needed by the contents of the folder ([level-8]).
     level: Level,
 }
 
@@ -162,7 +162,7 @@ impl<H: Home> Identity<H> {
             made::write(&mut home, FileId::new(family, 0))?;
         }
         if joins.is_some() {
-            // Whoever finds the identity finds the others by it.
+            // A start that finds the identity finds the other nodes by the book.
             book.write(&mut home)?;
         }
         let mut identity = Self {
@@ -236,22 +236,22 @@ impl<H: Home> Identity<H> {
         differs("store", stored.store.clone(), expected.store.clone())
     }
 
-    /// What the folder was told at its first start.
+    /// Returns the founding record of the folder.
     pub fn founding(&self) -> &Founding {
         &self.state.founding
     }
 
-    /// Where the node lives.
+    /// Returns the home of the node.
     pub fn home(&self) -> &H {
         &self.home
     }
 
-    /// Where the node lives, to open its disk.
+    /// Returns the home of the node, to open its disk.
     pub fn home_mut(&mut self) -> &mut H {
         &mut self.home
     }
 
-    /// Who this node is, in its present incarnation.
+    /// Returns this node in its present incarnation.
     pub fn member(&self) -> Member {
         Member { node: self.state.founding.node, incarnation: self.state.incarnation }
     }
@@ -271,7 +271,7 @@ impl<H: Home> Identity<H> {
         self.state.incarnation
     }
 
-    /// Where the time-outs of this process come from: different on every node and start; no secret.
+    /// Returns the seed of this process's time-outs: different on every node and start; not secret.
     pub fn seed(&self) -> u64 {
         let Founding { join_nonce, node, .. } = self.state.founding;
         join_nonce ^ (u64::from(self.state.boot) << 32) ^ u64::from(node.0)
@@ -282,7 +282,7 @@ impl<H: Home> Identity<H> {
         &self.state.admitted
     }
 
-    /// Where the nodes of the group listen, as far as is known.
+    /// Returns the addresses of the group's nodes, as far as is known.
     pub fn book(&self) -> &AddressBook {
         &self.book
     }
@@ -307,12 +307,12 @@ impl<H: Home> Identity<H> {
         Ok(())
     }
 
-    /// What this node is to become, if it joined and has not become it.
+    /// Returns the role that this node is to take, if it joined and has not taken it.
     pub fn joins(&self) -> Option<As> {
         self.state.joins
     }
 
-    /// It has become what it joined as: from now on that is the operators' business.
+    /// Marks the role of joining as taken: from now on operators manage it.
     pub fn mark_joined(&mut self) -> Result<(), IdentityError> {
         self.change(|state| {
             state.joins = None;
@@ -320,7 +320,7 @@ impl<H: Home> Identity<H> {
         })
     }
 
-    /// Whether this node was removed from the group.
+    /// Returns whether this node was removed from the group.
     pub fn is_removed(&self) -> bool {
         self.state.removed
     }
@@ -474,7 +474,7 @@ fn next_incarnation(last: Incarnation) -> Result<Incarnation, IdentityError> {
     next.ok_or(IdentityError::Exhausted("incarnation"))
 }
 
-/// What a home says of its founding, perhaps while a process uses it: for the offline tools.
+/// Reads the founding record of a home, perhaps while a process uses it: for the offline tools.
 /// `folder` is its name in errors.
 pub fn peek(files: &impl SmallFiles, folder: &Path) -> Result<Founding, IdentityError> {
     Ok(read(files, folder)?.founding)

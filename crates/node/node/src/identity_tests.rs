@@ -325,7 +325,7 @@ fn a_book_without_an_identity_is_no_foreign_file() {
     create(folder.path(), founding()).unwrap();
 }
 
-/// [member-1] The id is spent; what is in the folder is nobody's any more.
+/// [member-1] The id is spent; the contents of the folder no longer belong to any node.
 #[test]
 fn a_removed_node_does_not_start_again() {
     let folder = tempfile::tempdir().unwrap();

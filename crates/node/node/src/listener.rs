@@ -1,4 +1,4 @@
-//! Who hears what a node says of itself.
+//! Listeners for events of a node.
 
 use quorate_core::time::Time;
 use quorate_replica::{events::Event, tuner::Change};

@@ -65,14 +65,14 @@ impl StateMachine for NoState {
     }
 }
 
-/// How a command ended.
+/// Result of a command.
 #[derive(Clone, Debug)]
 enum Ended {
     Done([u8; REPLY_BYTES]),
     /// In memory at a quorum, in this slot, and not decided yet.
     InMemory(Slot),
     Failed(Failure),
-    /// It was the question what this node is.
+    /// The request asked for the introduction of this node.
     Asked,
     /// A client of devices was told where it stands.
     Stands(Box<[u8; lent::STAND_BYTES]>),
@@ -85,7 +85,7 @@ enum Ended {
 /// One client.
 #[derive(Debug, Default)]
 struct Connection {
-    /// Who the client proved to be.
+    /// Identity that the client proved.
     who: Who,
     /// Commands without a sent reply, oldest first.
     open: VecDeque<Option<Ended>>,
@@ -93,7 +93,7 @@ struct Connection {
     first: u64,
     output: Vec<u8>,
     dirty: bool,
-    /// It sent what cannot be understood.
+    /// The client sent malformed input.
     ending: bool,
     /// Its next command waits until it is known who may do what ([access-4]).
     waits: bool,
@@ -120,7 +120,7 @@ impl Connection {
         }
     }
 
-    /// Whether somebody has to look after it.
+    /// Returns whether the reactor must attend to the connection.
     fn wants_attention(&self) -> bool {
         !self.output.is_empty() || self.ending
     }
@@ -155,7 +155,7 @@ impl Connection {
 /// All clients of a node.
 #[derive(Debug)]
 pub struct FrameFront {
-    /// What it says of itself.
+    /// Introduction of this node.
     introduction: String,
     connections: BTreeMap<ConnectionId, Connection>,
     /// For each command its connection, and its number there.

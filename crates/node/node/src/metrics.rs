@@ -121,7 +121,7 @@ fn scrub(scrub: &ScrubStatus, out: &mut String) {
     );
 }
 
-/// What the front says of clients.
+/// The front's figures of clients.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Clients {
     pub(crate) connections: usize,
@@ -231,7 +231,7 @@ fn gauges(status: &Status, clients: Clients, out: &mut String) {
     }
 }
 
-/// Where no device is wanted, all of it is 0.
+/// Without a device, all values are 0.
 fn device(device: Option<&DeviceStatus>, out: &mut String) {
     let none = DeviceStatus::default();
     let is = device.unwrap_or(&none);
@@ -547,7 +547,7 @@ mod tests {
         assert!(text.ends_with("quorate_disk_flush_seconds_count 3\n"), "{text}");
     }
 
-    /// What alerts are made of: each is said whether or not it is so.
+    /// The metrics of alerts are always present, whatever their values.
     #[test]
     fn a_node_says_whether_it_is_removed_behind_or_sent_a_snapshot() {
         let mut status = status();

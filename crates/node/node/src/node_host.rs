@@ -1,4 +1,4 @@
-//! What the reactor drives: a replica with its service, a front, and the folder's identity.
+//! Host driven by the reactor: a replica with its service, a front, and the folder's identity.
 
 use std::{
     collections::BTreeMap,
@@ -42,7 +42,7 @@ use crate::{
     metrics::{self, Clients},
 };
 
-/// What could not be written down is tried again after this.
+/// Retry interval of failed writes of the identity.
 const WRITE_RETRY_MS: u64 = 1_000;
 
 /// A node without its sockets.
@@ -60,9 +60,9 @@ pub struct NodeHost<H: Home, S: StateMachine, F> {
     time: Time,
     /// The same as Unix time in milliseconds.
     wall_ms: u64,
-    /// Whether the network was told the addresses of the last process.
+    /// The network was given the addresses of the last process.
     told: bool,
-    /// Whether most peers say that this node was removed.
+    /// Most peers say that this node was removed.
     told_removed: bool,
     /// The identity lags behind what was decided; when to write it.
     write_at: Option<Time>,
@@ -121,7 +121,7 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
         &self.replica
     }
 
-    /// Who this node is.
+    /// Returns the identity of this node.
     pub fn identity(&self) -> &Identity<H> {
         &self.identity
     }
@@ -224,8 +224,8 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
         }
     }
 
-    /// Whoever has the cluster's id may say any node's: only members are remembered longer than
-    /// they stay.
+    /// A peer with the cluster's id may claim to be any node: only members are remembered after
+    /// they disconnect.
     fn forget_strangers(&mut self) {
         if self.incarnations.len() > NODES_MAX {
             let configuration = self.replica.node().configuration();

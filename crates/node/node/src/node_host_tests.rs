@@ -104,7 +104,7 @@ impl Listener for Quiet {
     fn end_turn(&mut self, _: Time) {}
 }
 
-/// There is nobody to speak to.
+/// A network without peers.
 struct Nobody;
 
 impl Plane for Nobody {
@@ -145,7 +145,7 @@ fn host(disk: MemoryDisk, nodes: u32) -> NodeHost<MemoryDisk, Nothing, Eager> {
     boot(identity, parts(), &mut Quiet).unwrap()
 }
 
-/// A start at which somebody remembers this of the node's log.
+/// A start at which another node remembers this of the node's log.
 struct Told(Option<Memory>);
 
 impl Starter for Told {
@@ -242,7 +242,7 @@ fn the_folder_is_marked_before_a_raise_is_taken_in() {
     assert_eq!(marked(), "quorate identity 2, level 9");
 }
 
-/// Nobody else would wake the reactor: a client that reads sends nothing meanwhile.
+/// No other event would wake the reactor: a client that reads sends nothing meanwhile.
 #[test]
 fn a_front_that_has_more_to_do_gets_the_next_turn_at_once() {
     let mut host = host(MemoryDisk::new(), 1);

@@ -32,7 +32,7 @@ pub struct Recovering {
     home: LockedFolder,
 }
 
-/// How an attempt begins.
+/// State at the beginning of an attempt.
 #[derive(Debug)]
 pub enum Begun {
     /// The node is as it was.
@@ -42,7 +42,7 @@ pub enum Begun {
     Ended,
 }
 
-/// What was said where `doing` failed.
+/// Returns the error of a failed operation.
 fn doing(what: &'static str, path: &Path) -> impl Fn(io::Error) -> IdentityError {
     move |error| failed(what, path, &error)
 }
@@ -77,17 +77,17 @@ impl Recovering {
         self.folder().join(WORK)
     }
 
-    /// Where the copy of the old node is.
+    /// Returns the folder of the old node's copy.
     pub fn copy(&self) -> PathBuf {
         self.work().join("copy")
     }
 
-    /// Where the new node is made.
+    /// Returns the folder in which the new node is made.
     pub fn new_folder(&self) -> PathBuf {
         self.work().join("new")
     }
 
-    /// Where the old node's files lie afterwards.
+    /// Returns the folder of the old node's files afterwards.
     fn old(&self) -> PathBuf {
         self.work().join("old")
     }
@@ -128,8 +128,8 @@ impl Recovering {
                 names.push(name);
             }
         }
-        // Without its identity the folder is nobody's: that goes first, whatever interrupts the
-        // rest.
+        // Without its identity the folder has no owner: that file is moved first, in case the rest
+        // is interrupted.
         names.sort_by_key(|name| name != identity::FILE);
         Ok(names)
     }
@@ -322,7 +322,7 @@ mod tests {
         is_of(folder, 1);
     }
 
-    /// Wherever the switch is cut off, nobody starts there, and the next attempt ends it.
+    /// A switch that is cut off at any point lets no node start, and the next attempt ends it.
     #[test]
     fn a_switch_that_is_cut_off_anywhere_is_ended() {
         for phase in [OUT, IN] {

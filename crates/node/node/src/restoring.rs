@@ -1,9 +1,9 @@
-//! A folder becomes that of a new cluster of one, made of a backup ([restore-1]); `streams` fills
-//! its store of byte streams.
+//! Restores a backup into a folder, as a new cluster of one ([restore-1]); `streams` fills its
+//! store of byte streams.
 //!
-//! All of the backup was checked before. A mark comes first and the identity last: until that is
-//! there the folder is nobody's, and another attempt begins anew; from then on an ordinary start
-//! finds all that it needs, a snapshot and a log that begins with it.
+//! All of the backup was checked before. A mark is written first and the identity last: until then
+//! the folder has no owner, and another attempt starts over; from then on an ordinary start finds
+//! all that it needs, a snapshot and a log that begins with it.
 
 mod streams;
 
@@ -90,7 +90,7 @@ pub fn restore<R: Read>(
         join_nonce: nonce,
     };
     Identity::create_at(home, founding, checked.level())?;
-    // With an identity beside it, it says nothing any more.
+    // The mark has no meaning once there is an identity.
     remove_mark(folder)?;
     Ok(())
 }

@@ -21,7 +21,7 @@ use quorate_core::{
 pub struct Terms {
     /// Founding members that are sent no values while the others are enough ([aux-1]).
     pub auxiliaries: BTreeSet<NodeId>,
-    /// What a quorum is.
+    /// Quorum rule.
     pub rule: QuorumRule,
 }
 
@@ -46,7 +46,7 @@ impl Terms {
         Configuration::new(voters, self.rule, class)
     }
 
-    /// Whether these are what nobody has to ask for.
+    /// Returns whether these are the defaults.
     pub fn are_usual(&self) -> bool {
         *self == Self::default()
     }

@@ -14,7 +14,7 @@ pub enum IdentityError {
     Io {
         /// Which operation on which file, and how it failed.
         detail: String,
-        /// What the operating system called it.
+        /// Kind of the system's error.
         kind: io::ErrorKind,
     },
     /// Another process has it.
@@ -22,11 +22,11 @@ pub enum IdentityError {
         /// The folder.
         folder: PathBuf,
     },
-    /// It holds something else.
+    /// The folder holds something else.
     Foreign {
         /// The folder.
         folder: PathBuf,
-        /// What was found.
+        /// The unexpected content.
         found: String,
     },
     /// There is no identity in it.
@@ -43,10 +43,10 @@ pub enum IdentityError {
     Damaged {
         /// The file.
         file: PathBuf,
-        /// What is wrong with it.
+        /// Description of the damage.
         reason: String,
     },
-    /// It was written by a newer program.
+    /// The file was written by a newer program.
     Newer {
         /// The file.
         file: PathBuf,
@@ -55,18 +55,18 @@ pub enum IdentityError {
     Level {
         /// The file that says so.
         file: PathBuf,
-        /// What it needs.
+        /// Required level.
         level: Level,
-        /// What this release supports.
+        /// Highest level that this release supports.
         supports: Level,
     },
-    /// It is another's than was asked for.
+    /// The folder's value differs from the requested one.
     Mismatch {
-        /// What differs.
+        /// The setting that differs.
         what: &'static str,
-        /// What the folder says.
+        /// The folder's value.
         stored: String,
-        /// What was asked for.
+        /// The requested value.
         asked: String,
     },
     /// [era-11] The node id was admitted with another nonce: its folder was lost or replaced, and
@@ -89,12 +89,12 @@ pub enum IdentityError {
 }
 
 impl IdentityError {
-    /// Whether room is what is missing: the same may work later.
+    /// Returns whether the error is a lack of disk space: the same may work later.
     pub const fn is_full(&self) -> bool {
         matches!(self, Self::Io { kind, .. } if is_full(*kind))
     }
 
-    /// What a person may do about it.
+    /// Returns advice for the operator.
     pub fn hint(&self) -> String {
         match self {
             Self::Io { .. } => "check that the folder exists, is writable and has room, and that the \

@@ -20,7 +20,7 @@ const FIRST_LINE: &str = "quorate identity 1";
 /// nothing ([level-8]).
 const FIRST_LINE_WITH_LEVEL: &str = "quorate identity 2";
 
-/// What would not survive being written as lines.
+/// Rejects contents that would not survive being written as lines.
 pub(super) fn check(founding: &Founding) -> Result<(), &'static str> {
     let plain = |text: &str| {
         !text.is_empty() && text.len() <= 256 && !text.chars().any(|c| c.is_whitespace())

@@ -17,7 +17,7 @@ impl Asked {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Group, Self::Durable, Self::Volatile];
 
-    /// What a connection sends, once.
+    /// Returns the word that a connection sends, once.
     pub const fn word(self) -> &'static [u8] {
         match self {
             Self::Group => b"CLASS group\r\n",
@@ -26,7 +26,7 @@ impl Asked {
         }
     }
 
-    /// What the reply to the word says.
+    /// Returns the class named in the reply.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Group => "group",
@@ -36,7 +36,7 @@ impl Asked {
     }
 }
 
-/// Whether a word begins here, or may with more bytes.
+/// Returns whether the input begins with a word, or may with more bytes.
 pub(super) fn begins(input: &[u8]) -> bool {
     let mut words = Asked::ALL.iter().map(|asked| asked.word());
     words.any(|word| input.starts_with(word) || word.starts_with(input))

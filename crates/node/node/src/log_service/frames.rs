@@ -23,7 +23,7 @@ pub enum Status {
     TooBig = 3,
     /// The node is stopping, or cannot vote; not executed.
     Stopping = 4,
-    /// It may have been executed.
+    /// The outcome is unknown.
     Unknown = 5,
     /// Executed; that it is on stable storage at a quorum could not be said in time.
     NotLasting = 6,
@@ -35,7 +35,7 @@ pub enum Status {
 }
 
 impl Status {
-    /// What a replica's failure is called here. Sessions are not used.
+    /// Maps a replica's failure to a status. Sessions are not used.
     pub const fn of(failure: Failure) -> Self {
         match failure {
             Failure::Busy => Self::Busy,
@@ -77,7 +77,7 @@ pub enum Found<'a> {
     Incomplete,
     /// Longer than allowed.
     TooLong,
-    /// What it holds; it takes [`LENGTH_BYTES`] more than that.
+    /// Content of the frame; it takes [`LENGTH_BYTES`] more than that.
     Frame(&'a [u8]),
 }
 

@@ -20,7 +20,7 @@ use crate::{
     identity::IdentityError,
 };
 
-/// How long the disk is waited for at a time.
+/// Maximum wait for the disk at a time.
 const WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 /// A disk that lacks room after so many of those gets none.
 const WAITS_MAX: u32 = 60;
@@ -29,7 +29,7 @@ const WAITS_MAX: u32 = 60;
 pub(super) struct Streams {
     disk: FileDisk,
     store: Store,
-    /// How often it has been waited for in vain, while it lacks something.
+    /// Consecutive waits without progress while the disk lacks space.
     waits: u32,
     folder: PathBuf,
 }
@@ -86,7 +86,7 @@ impl Streams {
         }
     }
 
-    /// Whether the disk has done something.
+    /// Advances the store; returns whether the disk has made progress.
     fn go_on(&mut self) -> Result<bool, IdentityError> {
         let mut more = false;
         while let Some(completed) = self.disk.poll() {

@@ -1,12 +1,12 @@
-//! Who a client of byte streams is, and what it may do: by its certificate, by its password, or as
-//! somebody who has said nothing.
+//! Identity and rights of a client of byte streams: by its certificate, by its password, or
+//! anonymous.
 
 use quorate_access::{Name, Role, Who};
 use quorate_replica::front::Failure;
 
 use crate::streams::{refusal::Refusal, shared::Cx};
 
-/// Who a client is.
+/// Identity of a client.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Login {
     /// By its certificate.

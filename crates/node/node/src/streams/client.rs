@@ -90,7 +90,7 @@ impl Client {
         }
     }
 
-    /// Whether there is room for what was not taken: gives how much.
+    /// Checks for space for untaken input, and returns its size.
     pub(crate) fn look_for_room(&mut self, cx: &mut Cx<'_>) -> usize {
         match self {
             Self::Framed(client) => client.look_for_room(cx),
@@ -141,7 +141,7 @@ impl Client {
         }
     }
 
-    /// So much of the output was sent.
+    /// Removes this number of sent bytes from the output.
     pub(crate) fn sent(&mut self, count: usize, shared: &mut Shared) {
         match self {
             Self::Framed(client) => client.sent(count, shared),

@@ -43,47 +43,47 @@ const IDLE_BYTES_MAX: usize = 128;
 #[derive(Debug)]
 pub(crate) struct Connection {
     id: ConnectionId,
-    /// Who the client is; small, for there are many connections.
+    /// Identity of the client; boxed to stay small, for there are many connections.
     login: Box<Login>,
     state: State,
     output: Output,
     /// Bytes of a frame of data that are still to come.
     data_left: usize,
-    /// That frame was long.
+    /// The last data frame was long.
     in_bulk: bool,
     /// Input was left over because an answer is owed.
     has_left_over: bool,
     /// Nothing more is taken; it closes when all is sent.
     ending: bool,
     marked: bool,
-    /// It is told when there is room to ask for more.
+    /// The connection is notified when there is space to ask for more.
     hungry: bool,
     /// Memory that is counted.
     counted: usize,
 }
 
-/// What a connection is doing.
+/// State of a connection.
 #[derive(Debug)]
 enum State {
-    /// It has not said hello.
+    /// Before hello.
     Strange,
-    /// It may ask.
+    /// Ready for a request.
     Idle {
-        /// It was a writer's until somebody ended the piece: what was sent before that was heard
-        /// still comes.
+        /// The connection wrote a piece that was ended elsewhere: data sent before the client
+        /// learned of it may still arrive.
         ended: bool,
     },
     /// Its password is being checked; the ticket of the verdict.
     Checking(u64, Box<Claim>),
-    /// It waits for one answer.
+    /// Waits for one answer.
     Asked(StreamTag, Asked),
     Writing(Writing),
     Reading(Box<Reading>),
-    /// It gets the streams behind this one.
+    /// Lists the streams after this one.
     Listing(Option<Name>),
 }
 
-/// What one answer is for.
+/// Purpose of an expected answer.
 #[derive(Debug)]
 enum Asked {
     Open,
@@ -125,7 +125,7 @@ impl Connection {
         }
     }
 
-    /// Whether it takes input.
+    /// Returns whether input is accepted.
     pub(crate) const fn ready(&self) -> bool {
         match &self.state {
             _ if self.ending || self.has_left_over => false,
@@ -138,8 +138,9 @@ impl Connection {
         self.ending
     }
 
-    /// Whether the client is owed something. Not if it writes and does not close: once it has sent
-    /// its last byte, it has given up. Nor if it follows and has everything: it may wait forever.
+    /// Returns whether the client is owed an answer. Not if it writes and does not close: once it
+    /// has sent its last byte, it has given up. Nor if it follows and is caught up: it may wait
+    /// indefinitely.
     pub(crate) fn is_busy(&self) -> bool {
         match &self.state {
             State::Strange | State::Idle { .. } => false,
@@ -149,8 +150,8 @@ impl Connection {
         }
     }
 
-    /// What is to be sent. A durable position that was not told waits until the one before is sent,
-    /// so that however slow the client is, one waits.
+    /// Returns the bytes to send. A new durable position waits until the previous one is sent, so
+    /// that however slow the client is, only one waits.
     pub(crate) fn output(&mut self) -> &[u8] {
         if self.output.is_empty()
             && let State::Writing(writing) = &mut self.state
@@ -169,7 +170,7 @@ impl Connection {
         }
     }
 
-    /// So much of the output was sent.
+    /// Removes this number of sent bytes from the output.
     pub(crate) fn sent(&mut self, count: usize, shared: &mut Shared) {
         self.output.sent(count);
         let room = match &self.state {
@@ -216,7 +217,7 @@ impl Connection {
         }
     }
 
-    /// Whether there will be much output soon.
+    /// Returns whether much output is expected soon.
     const fn has_more(&self) -> bool {
         match &self.state {
             State::Reading(reading) => !reading.is_waiting(),

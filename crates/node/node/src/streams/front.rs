@@ -24,7 +24,7 @@ pub struct StreamFront {
 }
 
 impl StreamFront {
-    /// It checks passwords with this.
+    /// Sets the checker of passwords.
     #[must_use]
     pub fn with_checker(mut self, checker: Box<dyn Checker + Send>) -> Self {
         self.shared.desk = Desk::new(checker);
@@ -46,7 +46,7 @@ impl StreamFront {
     }
 
     fn answered(&mut self, tag: StreamTag, event: StreamEvent<'_>, requests: &mut dyn Requests) {
-        // Of a request that was forgotten, or a second time: nobody waits for it.
+        // The request was forgotten, or this is a second answer.
         let Some(owner) = self.shared.take(tag) else {
             return;
         };

@@ -36,7 +36,7 @@ pub(crate) struct Raw {
     marked: bool,
 }
 
-/// How far it is.
+/// State of a connection.
 #[derive(Debug)]
 enum Step {
     Opening(StreamTag),
@@ -48,7 +48,7 @@ enum Step {
     Closing(StreamTag, StreamName),
     /// The client gets its last counts, and no more.
     Over,
-    /// It gets nothing more.
+    /// Sends nothing more.
     Broken(String),
 }
 
@@ -84,7 +84,8 @@ impl Raw {
         let own = cx.requests.status().member.node.0;
         let number = next_number(own, cx)?;
         let name = name_of(own, number);
-        // Nobody shows it again: it has to be another than that of any other stream of this name.
+        // The writer is never presented again: it has to differ from that of any other stream of
+        // this name.
         let moment = u128::from(cx.requests.wall_ms());
         let client = u128::from(self.id.0 & u64::from(u32::MAX));
         let writer = u128::from(own) << 96 | moment << 32 | client;
@@ -197,7 +198,7 @@ impl Raw {
         self.look_for_room(cx);
     }
 
-    /// Somebody else ended the piece: the client gets no more counts.
+    /// Handles the end of the piece by another party: the client gets no more counts.
     pub(crate) fn ended(&mut self, cx: &mut Cx<'_>) {
         let piece = match self.step {
             Step::Writing { piece, .. } => piece,
@@ -212,7 +213,7 @@ impl Raw {
         self.step = Step::Over;
     }
 
-    /// Whether there is room for what was not taken: gives how much.
+    /// Checks for space for untaken input, and returns its size.
     pub(crate) fn look_for_room(&mut self, cx: &mut Cx<'_>) -> usize {
         let Step::Writing { piece, full } = &mut self.step else {
             return 0;
@@ -229,8 +230,8 @@ impl Raw {
         matches!(self.step, Step::Writing { full: true, .. })
     }
 
-    /// What is to be sent. What became durable meanwhile waits until that is done, so that however
-    /// slow the client is, few counts wait.
+    /// Returns the bytes to send. Bytes that become durable meanwhile are counted after that, so
+    /// that however slow the client is, few counts wait.
     pub(crate) fn output(&mut self) -> &[u8] {
         if self.output.is_empty() {
             for _ in 0..COUNTS_MAX {
@@ -245,7 +246,7 @@ impl Raw {
         &self.output
     }
 
-    /// So much of it was sent.
+    /// Removes this number of sent bytes from the output.
     pub(crate) fn sent(&mut self, count: usize, shared: &mut Shared) {
         self.output.drain(..count);
         self.settle(shared);
@@ -275,7 +276,7 @@ impl Raw {
         }
     }
 
-    /// Whether the client is owed something: not unless it has ended the stream.
+    /// Returns whether the client is owed an answer: only if it has ended the stream.
     pub(crate) fn is_busy(&self) -> bool {
         match self.step {
             Step::Opening(_) | Step::Writing { .. } => self.ended,
@@ -339,7 +340,8 @@ fn name_of(own: u32, number: u64) -> Name {
     name.parse().expect("letters, digits and dashes")
 }
 
-/// Behind all numbers that this node gave, as far as its table has them and it remembers.
+/// Returns a number above all that this node assigned, as far as its table has them and it
+/// remembers.
 fn next_number(own: u32, cx: &mut Cx<'_>) -> Result<u64, Failure> {
     let prefix = format!("raw-{own}-");
     let first: Name = prefix.parse().expect("letters, digits and dashes");

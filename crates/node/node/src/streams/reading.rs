@@ -1,5 +1,5 @@
-//! What a read of a stream does next: a few reads of the replica are under way at a time, and what
-//! they bring is sent in the order of its positions.
+//! Steps of reading a stream: a few reads of the replica are in flight at a time, and their results
+//! are sent in the order of positions.
 
 use std::collections::VecDeque;
 
@@ -18,21 +18,21 @@ pub(crate) struct Reading {
     pub(crate) name: Name,
     /// Tells the stream from another of the same name that comes later.
     id: u64,
-    /// Of the next byte to send.
+    /// Position of the next byte to send.
     position: u64,
     to: u64,
     follow: bool,
     step: Step,
-    /// Reads under way from `position` on, one behind the other.
+    /// Reads in flight, contiguous from `position` on.
     fetches: VecDeque<Fetch>,
 }
 
-/// What it waits for.
+/// Event that the read waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// That the table here has everything that was acknowledged before.
+    /// The local table reflects everything that was acknowledged before.
     Looking(StreamTag),
-    /// That there are bytes.
+    /// New bytes at the end of the stream.
     Waiting(StreamTag),
     /// Bytes that were asked for, or that output is sent.
     Sending,
@@ -43,11 +43,11 @@ enum Step {
 struct Fetch {
     tag: StreamTag,
     bytes: u64,
-    /// They came, and wait for those before them.
+    /// Bytes read, waiting for those before them.
     came: Option<Blocks>,
 }
 
-/// What is to be done.
+/// Next action.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     /// Ask for bytes from this position on.
@@ -67,7 +67,7 @@ pub(crate) enum Next {
     Refuse(Refusal),
 }
 
-/// What an answer of the replica is for.
+/// Purpose of an answer of the replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum For {
     Look,
@@ -89,7 +89,7 @@ impl Reading {
         }
     }
 
-    /// Whether it has everything, and waits for more.
+    /// Returns whether the read is caught up and waits for more.
     pub(crate) const fn is_waiting(&self) -> bool {
         matches!(self.step, Step::Waiting(_))
     }
@@ -100,7 +100,7 @@ impl Reading {
         usize::try_from(bytes).unwrap_or(usize::MAX)
     }
 
-    /// Whether it asks for bytes as soon as there is room.
+    /// Returns whether it asks for bytes as soon as there is space.
     pub(crate) fn is_hungry(&self) -> bool {
         let asked_to = self.position + self.fetching() as u64;
         matches!(self.step, Step::Sending) && asked_to < self.to
@@ -116,7 +116,7 @@ impl Reading {
         step.into_iter().chain(open.map(|fetch| fetch.tag))
     }
 
-    /// What this answer is for, if it is for this read.
+    /// Returns the purpose of this answer, if it is for this read.
     pub(crate) fn asked(&self, tag: StreamTag) -> Option<For> {
         match self.step {
             Step::Looking(looking) if looking == tag => Some(For::Look),
@@ -128,8 +128,8 @@ impl Reading {
         }
     }
 
-    /// The table was looked at. A read that does not follow ends where the stream ends now, so that
-    /// it ends although somebody writes.
+    /// Begins after the look at the table. A read that does not follow ends at the present end of
+    /// the stream, so that it terminates despite concurrent writes.
     pub(crate) fn begin(&mut self, info: Option<&Info>) -> Result<(), Refusal> {
         let info = info.ok_or_else(Refusal::unknown)?;
         self.id = info.id;
@@ -166,12 +166,12 @@ impl Reading {
         }
     }
 
-    /// It looks no more, nor waits.
+    /// Ends looking or waiting.
     pub(crate) const fn go(&mut self) {
         self.step = Step::Sending;
     }
 
-    /// It was asked when there is more.
+    /// Records the request to be notified of more bytes.
     pub(crate) const fn wait(&mut self, tag: StreamTag) {
         self.step = Step::Waiting(tag);
     }
@@ -195,7 +195,7 @@ impl Reading {
         (missing > 0).then_some((from + bytes.len() as u64, missing))
     }
 
-    /// What was missing behind a fetch was asked for.
+    /// Records the fetch of the bytes that were missing after another fetch.
     pub(crate) fn fetch_missing(&mut self, number: usize, tag: StreamTag, bytes: usize) {
         let fetch = Fetch { tag, bytes: bytes as u64, came: None };
         self.fetches.insert(number + 1, fetch);
@@ -220,8 +220,8 @@ impl Reading {
         }
     }
 
-    /// Whether the bytes that come are of the stream that was asked for, and not of another that
-    /// was made under its name meanwhile.
+    /// Returns whether the bytes are of the requested stream, and not of another that was made
+    /// under its name meanwhile.
     pub(crate) const fn is_of(&self, info: &Info) -> bool {
         info.id == self.id
     }

@@ -1,4 +1,4 @@
-//! What clients may do: by their certificates or passwords, and as long as they may.
+//! Rights of clients: by their certificates or passwords, and until they are revoked.
 
 use std::{
     collections::VecDeque,
@@ -124,8 +124,8 @@ fn the_raw_port_is_for_writers() {
     assert_eq!(node.resets, [""; 0]);
 }
 
-/// [access-4] Whoever comes before it is known who may do what waits, with all that was said, and
-/// not for ever.
+/// [access-4] A client that connects before the access rights are known waits, with all its input,
+/// and not indefinitely.
 #[test]
 fn a_node_that_does_not_know_who_may_do_what_lets_clients_wait() {
     let mut node = guarded();
@@ -222,7 +222,7 @@ fn login<'a>(name: &'a str, password: &'a str) -> Ask<'a> {
     Ask::Login { name, password }
 }
 
-/// Somebody who has no certificate, and has said hello.
+/// Connects a client without a certificate that has said hello.
 fn nobody(node: &mut Node<StreamFront>) -> ConnectionId {
     let id = node.at_as(Door::Streams, Who::Nobody);
     node.say(id, Ask::Hello { version: VERSION });

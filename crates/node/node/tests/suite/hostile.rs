@@ -20,7 +20,7 @@ fn sent(asks: &[Ask<'_>]) -> Vec<u8> {
     bytes
 }
 
-/// What a client hears that sends this, and whether it may go on.
+/// Returns the answers to a client that sends this, and whether it may continue.
 fn told(bytes: &[u8]) -> (Vec<String>, bool) {
     let mut node = Node::new();
     let id = node.stranger();

@@ -15,15 +15,15 @@ const READ_BYTES: usize = 64 << 10;
 /// A client's socket, from the node's side.
 #[derive(Debug, Default)]
 struct Socket {
-    /// What the client sent and no front took.
+    /// Bytes sent by the client and not taken by a front.
     input: Vec<u8>,
-    /// What the client got and did not look at.
+    /// Bytes received by the client and not read.
     output: Vec<u8>,
     /// The client has sent its last byte.
     half_closed: bool,
     /// The front was told.
     end_told: bool,
-    /// How many bytes may be sent to it now.
+    /// Bytes that may be sent to it now.
     window: usize,
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct Node<F> {
     pub(crate) front: F,
     pub(crate) played: Played,
     sockets: BTreeMap<ConnectionId, Socket>,
-    /// What clients got whose connections the node has closed.
+    /// Output of clients whose connections the node has closed.
     gone: BTreeMap<ConnectionId, Vec<u8>>,
     /// Why connections were reset.
     pub(crate) resets: Vec<String>,
@@ -133,7 +133,7 @@ impl<F: Front> Node<F> {
         socket.input.extend_from_slice(bytes);
     }
 
-    /// What the client got, as it came.
+    /// Returns the raw bytes that the client received.
     pub(crate) fn raw(&mut self, id: ConnectionId) -> Vec<u8> {
         if let Some(output) = self.gone.remove(&id) {
             return output;
@@ -142,7 +142,7 @@ impl<F: Front> Node<F> {
         std::mem::take(&mut socket.output)
     }
 
-    /// What the client sent and the front did not take.
+    /// Returns the number of bytes that the client sent and the front did not take.
     pub(crate) fn left_over(&self, id: ConnectionId) -> usize {
         self.sockets[&id].input.len()
     }
@@ -285,8 +285,8 @@ impl<F: Front> Node<F> {
         }
     }
 
-    /// What a client heard since it was last asked, whole frames only; bytes of streams as their
-    /// count.
+    /// Returns the client's answers since the last call, whole frames only; bytes of streams as
+    /// their count.
     pub(crate) fn hear(&mut self, id: ConnectionId) -> Vec<String> {
         self.turn();
         self.hear_now(id)

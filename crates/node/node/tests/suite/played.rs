@@ -60,7 +60,7 @@ impl Event {
     }
 }
 
-/// What waits until the test lets it happen.
+/// Requests that wait until the test lets them happen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Asked {
     Command(StreamTag, Command),
@@ -72,7 +72,7 @@ enum Asked {
 #[derive(Debug)]
 struct Piece {
     name: Name,
-    /// How many of its bytes are decided.
+    /// Number of decided bytes.
     decided: usize,
 }
 
@@ -92,14 +92,14 @@ pub(crate) struct Played {
     pub(crate) room: usize,
     /// Bytes that all pieces together may be given; `None`: as much as one of them.
     pub(crate) shared_room: Option<usize>,
-    /// How often somebody asked for the room of a piece.
+    /// Number of queries for the space of a piece.
     pub(crate) rooms_asked: Cell<usize>,
     /// Every call is refused.
     pub(crate) refuse: Option<Failure>,
     /// There are no streams at all.
     pub(crate) none: bool,
     pub(crate) leader: Option<String>,
-    /// Who may do what, if that is known.
+    /// Access rights, if known.
     pub(crate) users: Option<Users>,
     pub(crate) wall_ms: u64,
     pub(crate) forgotten: Vec<StreamTag>,
@@ -135,7 +135,7 @@ impl Default for Played {
 }
 
 impl Played {
-    /// What a front hears next.
+    /// Returns the next event for a front.
     pub(crate) fn next_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
@@ -145,7 +145,7 @@ impl Played {
         self.events.push_back(event);
     }
 
-    /// The oldest request that is open; nobody will answer it.
+    /// Removes the oldest open request, which is never answered.
     pub(crate) fn swallow(&mut self) -> Option<StreamTag> {
         self.asked.pop_front().map(|asked| match asked {
             Asked::Command(tag, _) | Asked::Look(tag) | Asked::Read(tag, ..) => tag,
@@ -275,7 +275,7 @@ impl Played {
         }
     }
 
-    /// Those who wait at a position where there is something now.
+    /// Wakes the requests that wait at a position where there is something now.
     fn wake(&mut self) {
         let (table, events) = (&self.table, &mut self.events);
         self.waits.retain(|(tag, name, position)| {
@@ -355,7 +355,7 @@ impl StreamRequests for Played {
     fn abandon(&mut self, piece: StreamName) {
         self.abandoned.push(piece);
         self.decide_of(piece, usize::MAX);
-        // Nobody asked: its end is no news for anybody.
+        // Not requested by a front: its end is not reported.
         self.pieces.remove(&piece);
         let _ = self.execute(&Command::Close { stream: piece, finish: false });
     }

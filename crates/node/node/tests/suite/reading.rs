@@ -7,7 +7,7 @@ use quorate_wire::streams::{Ask, How};
 
 use crate::node::Node;
 
-/// What all frames of bytes have before them.
+/// Maximum total of the heads of all data frames.
 const HEADS_MAX: usize = 1024;
 
 fn pattern(length: usize) -> Vec<u8> {

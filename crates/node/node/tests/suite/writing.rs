@@ -82,8 +82,8 @@ fn a_writer_is_not_read_while_there_is_no_room() {
     assert_eq!(node.hear(id).last().map(String::as_str), Some("Closed { position: 25 }"));
 }
 
-/// The reactor sleeps behind such a turn unless somebody is ready: room is not looked for in the
-/// next one only.
+/// Space that becomes free in a turn is used in that turn: the reactor sleeps after it unless a
+/// connection is ready.
 #[test]
 fn room_that_comes_with_durability_is_seen_at_once() {
     let mut node = Node::new();
@@ -285,7 +285,8 @@ fn who_half_closes_behind_a_close_still_gets_the_answer() {
     assert!(node.played.abandoned.is_empty());
 }
 
-/// Nobody else would ever close it.
+/// A piece whose client disconnects before it is open is abandoned, since no other client would
+/// ever close it.
 #[test]
 fn a_piece_that_opens_when_its_client_is_gone_is_given_up() {
     let mut node = Node::new();
@@ -460,7 +461,7 @@ fn what_is_heard_of_pieces_and_tags_of_nobody_is_ignored() {
     assert!(abandoned.is_empty());
 }
 
-/// What is short is copied, as it comes with what is behind it; what is long is not.
+/// Short frames are copied, together with the bytes after them; long ones are not.
 #[test]
 fn long_frames_of_data_are_read_to_where_they_are_kept() {
     let long = vec![1; 256 << 10];

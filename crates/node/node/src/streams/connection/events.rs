@@ -1,4 +1,4 @@
-//! What the replica says.
+//! Events of the replica.
 
 use quorate_access::Role;
 use quorate_core::value::StreamName;
@@ -113,7 +113,7 @@ impl Connection {
         self.look_for_room(cx);
     }
 
-    /// Whether there is room for what was not taken: gives how much.
+    /// Checks for space for untaken input, and returns its size.
     pub(crate) fn look_for_room(&mut self, cx: &mut Cx<'_>) -> usize {
         let State::Writing(writing) = &mut self.state else {
             return 0;
@@ -130,7 +130,7 @@ impl Connection {
         matches!(&self.state, State::Writing(writing) if writing.full)
     }
 
-    /// Somebody else ended the piece.
+    /// Handles the end of a piece by another party.
     pub(crate) fn ended(&mut self, position: u64, cx: &mut Cx<'_>) {
         let State::Writing(writing) = &self.state else {
             return;

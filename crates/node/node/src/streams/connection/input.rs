@@ -1,4 +1,4 @@
-//! What a client says.
+//! Input of a client.
 
 use quorate_access::Role;
 use quorate_replica::{front::Intake, stream_front::StreamTag};
@@ -19,7 +19,7 @@ use crate::streams::{
 const INTAKE_BYTES_MIN: usize = 16 << 10;
 /// Most bytes of one read: others wait meanwhile.
 const INTAKE_BYTES_MAX: usize = 256 << 10;
-/// Behind frames of data as long as this another one is expected.
+/// After data frames of this length another one is expected.
 const BULK_BYTES_MIN: usize = 128 << 10;
 
 impl Connection {
@@ -261,7 +261,7 @@ const fn needs(ask: &Ask<'_>) -> Role {
     }
 }
 
-/// Where a list begins.
+/// Parses the stream name after which a list begins; none if it begins at the first stream.
 fn behind(after: &str) -> Result<Option<Name>, BadName> {
     if after.is_empty() {
         return Ok(None);

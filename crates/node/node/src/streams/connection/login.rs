@@ -1,5 +1,5 @@
-//! Who a client says to be. Its password is checked by another thread; what comes behind waits
-//! until that is done.
+//! Login of a client. Its password is checked by another thread; further input waits until that is
+//! done.
 
 use quorate_access::{Claimed, NotChecked};
 use quorate_replica::front::Failure;

@@ -1,4 +1,4 @@
-//! What must hold for any bytes that `quorate restore` is given.
+//! Invariants for any bytes that `quorate restore` is given.
 
 use std::{fs, path::Path};
 

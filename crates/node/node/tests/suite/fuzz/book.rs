@@ -1,4 +1,4 @@
-//! What must hold for any bytes that the address book may have, the file `peers`.
+//! Invariants for any bytes that the address book may have, the file `peers`.
 
 use std::{fs, path::Path};
 
@@ -55,7 +55,8 @@ fn read(folder: &Path, bytes: &[u8]) {
     assert_eq!((again.book(), again.book_lost()), (&book, None));
 }
 
-/// What stands before the last line that begins with `checksum`, with the line that it needs.
+/// Returns the text before the last line that begins with `checksum`, with the correct checksum
+/// line.
 fn sealed(bytes: &[u8]) -> Vec<u8> {
     let mark = b"checksum ";
     let at = bytes.windows(mark.len()).rposition(|window| window == mark);

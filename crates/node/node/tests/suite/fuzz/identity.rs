@@ -1,4 +1,4 @@
-//! What must hold for any bytes that an identity file may have.
+//! Invariants for any bytes that an identity file may have.
 
 use std::{fs, path::Path};
 
@@ -50,7 +50,8 @@ fn read(folder: &Path, bytes: &[u8]) {
     assert_eq!((again.incarnation(), again.admitted()), (incarnation, &admitted));
 }
 
-/// What stands before the last line that begins with `checksum`, with the line that it needs.
+/// Returns the text before the last line that begins with `checksum`, with the correct checksum
+/// line.
 fn sealed(bytes: &[u8]) -> Vec<u8> {
     let mark = b"checksum ";
     let at = bytes.windows(mark.len()).rposition(|window| window == mark);

@@ -170,7 +170,7 @@ fn no_bytes_of_a_book_stop_a_node() {
     driver::run("book", &books(), 5_000, book::check);
 }
 
-/// What mutations are made right by makes nothing else of a file that is right.
+/// Resealing, as done after mutations, leaves a valid file unchanged.
 #[test]
 fn a_whole_backup_is_sealed_already() {
     let whole = backups().into_iter().filter(|seed| !seed.name.ends_with("-cut"));
