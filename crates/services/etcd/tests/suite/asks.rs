@@ -170,7 +170,7 @@ fn compare_leases_and_events(service: &Service, model: &Model) {
     assert_eq!(page.events, expected);
 }
 
-/// What is kept of the past is what the model says, no less and no more.
+/// Checks that the readable history is exactly the model's.
 fn compare_history(service: &Service, model: &Model) {
     let first = model.compacted.max(1);
     for revision in first..=model.revision {

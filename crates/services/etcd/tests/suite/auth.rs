@@ -1,4 +1,4 @@
-//! Who may do what: against a model, through changes, enabling and images.
+//! Access rights against a model, through changes, enabling and images.
 
 use bytes::Bytes;
 use prost::Message;
@@ -32,7 +32,7 @@ use crate::{
     dice::Dice,
 };
 
-/// Whether it was done, whatever the answer.
+/// Returns whether the request was carried out, ignoring the answer.
 fn done(reply: &[u8]) -> Result<(), Refusal> {
     match *reply {
         [0, ..] => Ok(()),
@@ -65,7 +65,7 @@ fn credentials(service: &Service, name: &str) -> Credentials {
     ask(service, &By::Member, &auth(Ask::Credentials(name.to_owned()))).unwrap()
 }
 
-/// A user as whoever looks now knows them.
+/// Returns a user under the current auth revision.
 fn user(service: &Service, name: &str) -> By {
     By::User { name: name.to_owned(), revision: credentials(service, "").revision }
 }
@@ -514,7 +514,7 @@ fn the_role_root_is_told_as_everything() {
     assert_eq!(users.users, ["root"]);
 }
 
-/// What tokens stand on: another password, another user of the name, another enabling.
+/// Tokens are invalidated by a new password, a new user of the name, or a new enabling.
 #[test]
 fn credentials_are_of_one_password_and_one_enabling() {
     let mut service = with_ann();

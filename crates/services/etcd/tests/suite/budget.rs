@@ -1,4 +1,4 @@
-//! What one request may read and answer: a transaction that asks for more changes nothing.
+//! Budgets of requests: a transaction that exceeds them changes nothing.
 
 use quorate_etcd::{
     mvcc::{Budget, Mvcc, is_serializable},
@@ -128,7 +128,7 @@ fn keys_that_were_not_there_yet_count_too() {
     assert_eq!((ask(9), ask(10)), (Err(Refusal::TooMuch), Ok(())));
 }
 
-/// Of many keys that are sorted, a few may be wanted: those that are not are no part of the answer.
+/// A sorted range with a limit is charged only for the keys in its answer.
 #[test]
 fn a_sorted_range_with_a_limit_may_look_at_more_than_it_answers() {
     let mvcc = filled();
@@ -150,7 +150,7 @@ fn a_sorted_range_with_a_limit_may_look_at_more_than_it_answers() {
     assert_eq!(ask(9, 5000), Err(Refusal::TooMuch));
 }
 
-/// What may have to be taken back is kept meanwhile; a deletion by itself keeps nothing.
+/// Undo data of deletions within a transaction counts; a lone deletion keeps none.
 #[test]
 fn deleting_within_a_transaction_counts() {
     let all = DeleteRangeRequest { key: vec![0].into(), range_end: vec![0].into(), prev_kv: false };

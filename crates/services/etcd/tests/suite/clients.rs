@@ -71,7 +71,7 @@ impl Node {
         Self::start_with(folder, node, cluster, service, 0)
     }
 
-    /// One with a quota of so many bytes.
+    /// Starts a node with a quota of this number of bytes.
     fn within(folder: &Path, quota_bytes: u64) -> Self {
         let service = || Service::new(Box::new(MemoryStore::new()));
         Self::start_with(folder, 1, &[], service, quota_bytes)
@@ -469,7 +469,7 @@ fn pages_say_version_and_health() {
     assert!(page(&node.address, "/livez").ends_with("ok\n"));
 }
 
-/// Whoever says nonsense is cut off or told so, and others are served.
+/// Malformed input is answered with an error or a disconnect, and other clients are served.
 #[test]
 fn strangers_do_not_disturb_clients() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -99,7 +99,7 @@ pub fn ask<M: Message + Default>(service: &Service, query: &Query) -> Result<M, 
     read_reply(reply).expect("it makes sense")
 }
 
-/// A range in pages of so many keys; `between` is what happens after each.
+/// Reads a range in pages of `visits` keys; `between` runs after each.
 pub fn range_while(
     service: &mut Service,
     request: RangeRequest,

@@ -1,4 +1,4 @@
-//! Bytes that nobody should send: answered on every node alike, and never with a panic.
+//! Malformed input: answered alike on every node, and never with a panic.
 
 use quorate::StateMachine as _;
 use quorate_etcd::{

@@ -56,8 +56,8 @@ fn an_image_is_not_begun_in_the_middle_of_a_batch() {
     assert!(service.begin_image());
 }
 
-/// As after `etcdutl snapshot restore --bump-revision --mark-compacted`: what was seen since the
-/// image was taken is not seen again, and whoever saw it learns that.
+/// As after `etcdutl snapshot restore --bump-revision --mark-compacted`: revisions seen since the
+/// image was taken are never reused, and clients that saw them learn of the compaction.
 #[test]
 fn an_image_whose_revision_is_raised_goes_on_above_it() {
     let mut service = service();

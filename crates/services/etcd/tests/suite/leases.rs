@@ -1,4 +1,4 @@
-//! How many leases there may be, how many keys go with one, and how they end.
+//! Limits of leases and of their keys, and the expiry of leases.
 
 use bytes::Bytes;
 use quorate::StateMachine as _;

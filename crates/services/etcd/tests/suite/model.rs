@@ -43,7 +43,7 @@ fn is_in(key: &[u8], from: &[u8], end: &[u8]) -> bool {
     }
 }
 
-/// What a change makes of the keys.
+/// Applies a change to the keys.
 fn step(keys: &mut Keys, (main, key, value): &Change) {
     let Some((value, lease)) = value else {
         keys.remove(key);
@@ -80,7 +80,7 @@ impl Model {
         self.log.len() - below.len() + living.count()
     }
 
-    /// What a transaction that is under way sees as the present.
+    /// Returns the present revision within a transaction in progress.
     fn now(&self, begun: i64) -> i64 {
         let changed = self.log.last().is_some_and(|change| change.0 > begun);
         begun + i64::from(changed)
@@ -372,7 +372,7 @@ impl Model {
         Ok(self.revision)
     }
 
-    /// Whether there is something to end.
+    /// Returns whether any lease has expired.
     pub fn expire(&mut self) -> bool {
         let ended = self.leases.iter().filter(|(_, lease)| lease.1 <= self.time);
         let mut ended: Vec<_> = ended.map(|(id, lease)| (lease.1, *id)).collect();

@@ -36,13 +36,13 @@ const NODES: u32 = 3;
 const CLIENTS: usize = 5;
 /// Unix time of the simulated start, in milliseconds.
 const START_MS: u64 = 1_700_000_000_000;
-/// What a lease is granted for, in seconds and microseconds.
+/// Granted time of a lease, in seconds and microseconds.
 const TTL: i64 = 1;
 const TTL_US: u64 = 1_000_000;
 
 type Etcd = Cluster<Service>;
 
-/// What a client asked for.
+/// Request of a client.
 #[derive(Clone, Debug, PartialEq)]
 enum Asked {
     /// A put of a value that nothing else has.
@@ -71,25 +71,25 @@ enum Asked {
     KeepAlive(i64),
 }
 
-/// What is under way.
+/// Request in flight.
 #[derive(Clone, Debug)]
 struct Open {
     node: NodeId,
     tag: Tag,
     asked: Asked,
-    /// When it was asked, and the highest revision that anybody was told before.
+    /// Time of the request, and the highest revision that any client had received before.
     at_us: u64,
     told: i64,
 }
 
-/// What was answered.
+/// Answer to a request.
 #[derive(Debug)]
 struct Answer {
     asked: Asked,
     /// The revision that the answer names.
     revision: i64,
     told: i64,
-    /// Of a swap: whether it was done. Of a range: the value, with its revision.
+    /// For a swap: it was done. For a range: the value, with its revision.
     done: bool,
     found: Option<(String, i64)>,
 }
@@ -103,11 +103,11 @@ struct World {
     refused: Vec<String>,
     /// The next revision of each node's watcher of all keys, whichever process runs there.
     watchers: BTreeMap<NodeId, i64>,
-    /// What happened, by revisions, as somebody saw it first.
+    /// Events by revision, as first seen by any watcher.
     history: BTreeMap<i64, Vec<Event>>,
-    /// How often a watcher went on behind what was compacted.
+    /// Number of times that a watcher continued after a compacted revision.
     jumps: u64,
-    /// The highest revision that anybody was told.
+    /// Highest revision that any client has received.
     told: i64,
     values: u64,
     /// When each lease was asked for, or to be kept alive, the last time that this was granted.
@@ -458,7 +458,7 @@ impl World {
         }
     }
 
-    /// Everybody is there, and has the same.
+    /// Restores all nodes and waits until they agree.
     fn heal(&mut self) {
         self.cluster.knobs.loss_per_mille = 0;
         if let Some((node, _)) = self.cut.take() {
@@ -500,8 +500,8 @@ impl World {
         Some((String::from_utf8(kv.value.to_vec()).unwrap(), kv.mod_revision))
     }
 
-    /// Whether all that was answered follows from the history, in an order that respects who knew
-    /// what before.
+    /// Checks that all answers follow from the history, in an order that respects causality between
+    /// clients.
     fn check(&self) {
         let numbers: Vec<i64> = self.history.keys().copied().collect();
         let last = *numbers.last().unwrap();

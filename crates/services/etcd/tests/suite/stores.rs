@@ -21,7 +21,7 @@ use crate::{
     sizes::summed,
 };
 
-/// What any client, or the leader, may propose.
+/// Returns a command that any client, or the leader, may propose.
 fn command(dice: &mut Dice, revision: i64) -> Command {
     let id = dice.between(1, 4);
     match dice.below(12) {
@@ -50,7 +50,7 @@ fn is_let_in(command: &Command) -> bool {
     }
 }
 
-/// What was proposed, with the group's time then and the answer of the service in memory.
+/// Proposed commands, with the group's time then and the answer of the service in memory.
 #[derive(Default)]
 struct Log(Vec<(u64, Vec<u8>, Vec<u8>)>);
 
@@ -93,7 +93,7 @@ impl Log {
     }
 }
 
-/// Before so many commands.
+/// Returns the slot before the command at this index.
 fn slot(at: usize) -> Slot {
     Slot(Slot::FIRST.0 + at as u64)
 }

@@ -1,5 +1,5 @@
-//! What is looked at, over a store that walks over what was removed as a tree on disk does: no more
-//! for a key that changed often, or for leases that were kept alive for long.
+//! Numbers of visited entries, over a store that walks over removed entries as a tree on disk does:
+//! no more for a key that changed often, or for leases that were kept alive for long.
 
 use std::{
     collections::BTreeMap,
@@ -112,7 +112,7 @@ impl Watched {
         Self { service: Service::new(Box::new(tree)), visits }
     }
 
-    /// What this looks at.
+    /// Returns the number of entries that this visits.
     fn of(&mut self, work: impl FnOnce(&mut Service)) -> usize {
         let before = self.visits.load(Ordering::Relaxed);
         work(&mut self.service);
@@ -202,7 +202,7 @@ fn leases_that_are_kept_alive_are_looked_at_once() {
         }
     });
     assert_eq!((ended, watched.service.mvcc().leases_stored()), (1, 0));
-    // What was kept alive in the last ten seconds, and nothing of before.
+    // Leases kept alive in the last ten seconds, and none from earlier.
     assert!(looked < 1500, "{looked}");
 }
 

@@ -130,7 +130,7 @@ fn a_token_is_good_at_every_member() {
     });
 }
 
-/// What needs root, and what needs somebody.
+/// Some requests need root, others any user.
 #[test]
 fn what_looks_after_the_cluster_needs_root() {
     let folder = tempfile::tempdir().unwrap();
@@ -141,7 +141,7 @@ fn what_looks_after_the_cluster_needs_root() {
         let mut keeper = MaintenanceClient::new(node.channel());
         let mut cluster = ClusterClient::new(node.channel());
         let mut lease = LeaseClient::new(node.channel());
-        // Of each: nobody, ann, root.
+        // Each request as an anonymous client, as ann and as root.
         macro_rules! needs {
             (root: $client:expr, $call:ident, $request:expr) => {{
                 check($client.$call($request).await.map(drop), Code::InvalidArgument, NOBODY);
@@ -241,7 +241,7 @@ fn a_token_is_of_one_password_and_one_enabling() {
     });
 }
 
-/// A stream of what somebody watches.
+/// A watch stream.
 struct Watching {
     answers: Streaming<WatchResponse>,
     ask: mpsc::Sender<WatchRequest>,
@@ -294,7 +294,7 @@ fn watchers_end_with_the_right_to_watch() {
     let folder = tempfile::tempdir().unwrap();
     let node = Node::alone(folder.path());
     runtime().block_on(async {
-        // Of nobody, while that is nothing.
+        // An anonymous watcher, while auth is off.
         let mut early = Watching::begin(&node, None).await;
         assert!(!early.watch("a", "").await.canceled);
         let root = enable(&node).await;
@@ -351,7 +351,7 @@ fn leases_and_locks_need_the_keys_behind_them() {
         let keep = LeaseKeepAliveRequest { id: 77 };
         ask.send(keep).await.unwrap();
         assert_eq!(kept.message().await.unwrap().unwrap().ttl, 100);
-        // Roles move on meanwhile, and nobody notices.
+        // Roles change meanwhile, without effect on the stream.
         let role = AuthRoleAddRequest { name: "other".to_owned() };
         auth(&node).role_add(with(&root, role)).await.unwrap();
         ask.send(keep).await.unwrap();

@@ -21,7 +21,7 @@ fn post(node: &Node, path: &str, token: &str, body: &str) -> (u16, BufReader<Tcp
         "POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{auth}Content-Length: {length}\r\n\r\n"
     );
     stream.write_all(head.as_bytes()).unwrap();
-    // Whoever refuses a large one does not read it.
+    // A server that refuses a large body does not read it.
     let _ = stream.write_all(body.as_bytes());
     let mut reader = BufReader::new(stream);
     let mut line = String::new();
@@ -171,7 +171,7 @@ fn a_server_says_what_it_offers() {
     use tonic::{Request, client::Grpc, codegen::http::uri::PathAndQuery};
     use tonic_prost::ProstCodec;
 
-    /// What lists the services, and nothing else, of both versions alike.
+    /// The request that lists the services, and nothing else, in both versions alike.
     #[derive(Clone, PartialEq, Message)]
     struct Ask {
         #[prost(string, tag = "7")]

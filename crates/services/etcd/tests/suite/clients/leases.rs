@@ -145,8 +145,8 @@ impl StateMachine for Counting {
     }
 }
 
-/// What comes while one command is under way goes into the next one; answers keep the order of the
-/// requests.
+/// Requests that arrive while a command is in flight are batched into the next one; answers keep
+/// the order of the requests.
 #[test]
 fn leases_are_kept_alive_many_at_a_time() {
     const LEASES: i64 = 400;

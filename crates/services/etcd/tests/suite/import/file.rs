@@ -176,8 +176,8 @@ fn revision(main: i64, sub: usize) -> Vec<u8> {
     [&main.to_be_bytes()[..], b"_", &(sub as u64).to_be_bytes()].concat()
 }
 
-/// What etcd would hold that went through the same, and compacted at a revision, if it did. Nothing
-/// may be compacted of the service.
+/// Returns the buckets of an etcd with the same history, compacted at a revision if given. The
+/// service must not be compacted itself.
 pub fn buckets(service: &Service, compacted: Option<i64>) -> Buckets {
     let events = events(service);
     let (mut last, mut sub) = (0, 0);

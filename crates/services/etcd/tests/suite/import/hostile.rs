@@ -54,7 +54,7 @@ fn a_file_cut_short_anywhere_is_refused() {
     }
     let cut = file[..file.len() - 512].to_vec();
     assert!(matches!(import(&cut), Err(Bad::Truncated { .. })));
-    // A page too many is one that nobody uses.
+    // An extra page is unused.
     assert!(survive(&[file, vec![9; 512]].concat()));
 }
 

@@ -30,7 +30,7 @@ use crate::{
 /// A disk that fails as a test wants it.
 #[derive(Debug, Default)]
 struct Moody {
-    /// How many accesses of this kind fail; the first ones succeed.
+    /// Kind of access that fails, and the number of accesses that succeed before.
     fails: Mutex<Option<(Access, u64)>>,
 }
 
@@ -134,7 +134,7 @@ fn a_read_that_fails_in_a_command_voids_the_run() {
     assert!(failures > 10, "{failures}");
 }
 
-/// A store that is not open reads as an empty one, in which nobody would have to log in.
+/// A store that is not open reads as an empty one, which would not require a login.
 #[test]
 fn nobody_is_let_in_before_users_are_read() {
     let disk = Arc::new(Moody::default());
