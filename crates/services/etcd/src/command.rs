@@ -322,7 +322,7 @@ pub struct HashRequest {
     /// The compacted revision.
     #[prost(int64, tag = "3")]
     pub compacted: i64,
-    /// The hash so far.
+    /// Hash of the previous pages.
     #[prost(fixed64, tag = "4")]
     pub hash: u64,
     /// Keys are done and changes are next.
@@ -345,7 +345,7 @@ pub struct HashPage {
     /// The compacted revision.
     #[prost(int64, tag = "3")]
     pub compacted: i64,
-    /// The hash so far.
+    /// Hash of the pages up to and including this one.
     #[prost(fixed64, tag = "4")]
     pub hash: u64,
     /// Keys are done and changes are next.

@@ -35,7 +35,7 @@ fn is_root(user: &UserRow) -> bool {
 }
 
 impl Auth {
-    /// The user of whom this is asked for, if auth is on: `None` is a node.
+    /// Returns the user on whose behalf this is asked, if auth is on: `None` is a node.
     fn user_of<'b>(&self, by: &'b By) -> Result<Option<&'b str>, Refusal> {
         match by {
             By::Member => Ok(None),
@@ -257,7 +257,7 @@ impl Admitted {
         self.lease(|rights| &rights.writes, id, mvcc)
     }
 
-    /// The keys of a lease are told.
+    /// Requires read access to the keys of a lease, which the answer lists.
     fn look(&self, id: i64, mvcc: &Mvcc) -> Result<(), Refusal> {
         self.lease(|rights| &rights.reads, id, mvcc)
     }

@@ -40,7 +40,7 @@ const TERM_PERIOD: Duration = Duration::from_millis(200);
 const BUSY_WAITS: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(200));
 /// And how long in all.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Once there has been no leader for so long, clients that insist on one are told.
+/// Time without a leader after which clients that insist on one get an error.
 const LEADERLESS_MAX: Duration = Duration::from_secs(3);
 
 /// Identity of a client, as its connection knows it.
@@ -85,7 +85,7 @@ pub(super) struct Asking {
     /// Authentication of clients.
     pub(super) gate: Gate,
     pub(super) tokens: Tokens,
-    /// Above so many bytes of data nothing may grow; 0: there is no bound.
+    /// Quota of the data in bytes, above which nothing may grow; 0: no quota.
     pub(super) quota_bytes: u64,
     /// Bytes of the data, as this node has them.
     bytes: AtomicU64,
@@ -221,7 +221,7 @@ impl Asking {
         })
     }
 
-    /// Says who is told what in an answer of the state machine, which knows the revision alone.
+    /// Completes the header of an answer of the state machine, which knows the revision alone.
     pub(super) fn fill(&self, header: &mut Option<ResponseHeader>) {
         let revision = header.as_ref().map_or(0, |header| header.revision);
         *header = self.header(revision);
@@ -268,8 +268,8 @@ impl Asking {
     }
 }
 
-/// Asks again while the node is busy, for a stream that would end otherwise. In the end the client
-/// is to come again: it hears that the node is unavailable, at which clients of etcd do.
+/// Retries while the node is busy, for a stream that would end otherwise. Finally the client has to
+/// reconnect: the error is that the node is unavailable, on which clients of etcd do.
 pub(super) async fn patiently<T, F: Future<Output = Result<T, Status>>>(
     mut ask: impl FnMut() -> F,
 ) -> Result<T, Status> {

@@ -95,7 +95,7 @@ impl Gate {
         Self { mark: watch::Sender::new(None), sessions: Mutex::default() }
     }
 
-    /// Auth is that far here, or was: what is told late changes nothing.
+    /// Records that auth reached this state; a mark that arrives late changes nothing.
     pub(super) fn reach(&self, now: Mark) {
         self.mark.send_if_modified(|mark| {
             let is_later = mark.is_none_or(|mark| mark < now);

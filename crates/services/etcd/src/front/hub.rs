@@ -119,8 +119,8 @@ impl Hub {
                 has_prev,
                 share: Some(share),
             },
-            // It is compacted, or this node cannot say, or has no memory for it. A gap tells the
-            // streams to look for themselves.
+            // It is compacted, or this node is unable to answer, or has no memory for it. A gap
+            // makes the streams read history.
             None => Batch {
                 share: None,
                 from: revision + 1,

@@ -28,7 +28,7 @@ const KEY_BYTES_MAX: u64 = 64 << 10;
 const SECRET_BYTES_MIN: usize = 32;
 /// Default lifetime of a token.
 const LIFE: Duration = Duration::from_secs(300);
-/// And at most: what lasts longer cannot be taken back in time.
+/// Maximum lifetime: a longer one could not be revoked in time.
 const LIFE_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// The algorithms, as the flag calls them.

@@ -149,7 +149,8 @@ impl Lasting {
     }
 }
 
-/// Users or roles changed: those who may not any more hear it, and are left out.
+/// Checks again after users or roles changed: requests that are no longer allowed are answered with
+/// an error, and left out.
 async fn look_again(asking: &Asking, all: &mut Vec<Wanted>) {
     if asking.credentials("").await.is_err() {
         return;

@@ -47,8 +47,8 @@ impl Kv {
     }
 }
 
-/// A range, page by page, so that a large one does not keep the node from what is urgent.
-/// What was read so far is counted.
+/// Reads a range page by page, so that a large one does not keep the node from urgent work. The
+/// memory of the pages read is counted.
 pub(super) async fn read(
     asking: &Asking,
     asker: &Asker,

@@ -53,7 +53,7 @@ impl Maintenance {
                     Some(next) => request = next,
                     None => return Ok(page),
                 },
-                // What was hashed so far is of another compacted revision.
+                // The partial hash is of another compacted revision.
                 Err(status)
                     if status.code() == Code::OutOfRange
                         && request.is_begun

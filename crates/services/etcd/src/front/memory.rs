@@ -114,7 +114,7 @@ pub(super) struct Share {
 }
 
 impl Share {
-    /// Takes more; `false`: there is not so much left, and it stays what it is.
+    /// Grows by this number of bytes; `false`: not enough is left, and the share is unchanged.
     #[must_use]
     pub(super) fn grow(&mut self, bytes: usize) -> bool {
         let grown = self.memory.add(bytes);
@@ -124,7 +124,7 @@ impl Share {
         grown
     }
 
-    /// Is so large from now on; `false`: there is not so much left, and it stays what it is.
+    /// Changes to this size; `false`: not enough is left, and the share is unchanged.
     #[must_use]
     pub(super) fn resize(&mut self, bytes: usize) -> bool {
         match bytes.checked_sub(self.bytes) {

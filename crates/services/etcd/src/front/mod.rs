@@ -63,7 +63,7 @@ use crate::proto::{
     v3lockpb::lock_server::LockServer,
 };
 
-/// The version of etcd whose interface this is, as clients are told.
+/// Version of etcd whose interface this is, as reported to clients.
 pub const VERSION: &str = "3.6.0";
 /// Largest request that becomes a command.
 pub const REQUEST_BYTES_MAX: usize = 1536 << 10;
@@ -191,8 +191,8 @@ pub struct Settings {
     pub connections_max: usize,
     /// Memory for all requests and answers, and for the work in flight for them.
     pub memory_bytes: usize,
-    /// Above so many bytes of data nothing may grow until an operator says so; 0: there is no
-    /// bound.
+    /// Quota of the data in bytes, above which nothing may grow until an operator allows it; 0: no
+    /// quota.
     pub quota_bytes: u64,
     /// The tokens that clients get at login.
     pub tokens: Tokens,

@@ -30,7 +30,7 @@ const STALL: Duration = Duration::from_secs(60);
 /// etcd's files are a multiple of this.
 const PAGE: u64 = 512;
 
-/// The end of a snapshot whose backup has so many bytes, without the checksum.
+/// Returns the end of a snapshot whose backup has this number of bytes, without the checksum.
 fn padding(bytes: u64) -> Vec<u8> {
     let tail = 8 + ENVELOPE_WORD.len() as u64;
     let zeros = (PAGE - (bytes + tail) % PAGE) % PAGE;

@@ -45,9 +45,9 @@ use crate::{
 const ANSWERS_MAX: usize = 16;
 /// Memory of a stream of watchers without them, about.
 const STREAM_BYTES: usize = 32 << 10;
-/// Memory of an event besides keys and values, about.
+/// Approximate memory of an event, apart from keys and values.
 pub(super) const EVENT_BYTES: usize = 320;
-/// Memory of an answer besides its events, about.
+/// Approximate memory of an answer, apart from its events.
 const ANSWER_BYTES: usize = 256;
 /// Maximum wait of a stream for memory. Then it ends, and its client reconnects.
 const MEMORY_WAIT: Duration = Duration::from_secs(30);
@@ -105,11 +105,11 @@ struct WatchStream {
     asking: Arc<Asking>,
     hub: Arc<Hub>,
     asker: Asker,
-    /// The client wants to hear of it if there is no leader.
+    /// The client wants to be notified if there is no leader.
     insists: bool,
     answers: mpsc::Sender<Queued<WatchResponse>>,
     watchers: Watchers,
-    /// Level watchers have been told everything up to this revision.
+    /// Level watchers have been sent everything up to this revision.
     seen: i64,
     /// The client asked how far it is.
     owes_progress: bool,
@@ -120,7 +120,7 @@ struct WatchStream {
 /// Says when users or roles changed.
 type Changes = watch::Receiver<Option<Mark>>;
 
-/// The stream ends; what the client is told, if anything.
+/// End of the stream, with the error for the client, if any.
 struct Ends(Option<Status>);
 
 impl From<Status> for Ends {
@@ -326,7 +326,7 @@ impl WatchStream {
         let is_slow = self.answers.capacity() < ANSWERS_MAX / 2;
         if batch.from <= self.seen + 1 && !is_slow {
             let events = ByKey::new(&batch.events);
-            // One after the other: what many are told is never in memory at once.
+            // One after the other: the events of many watchers are never in memory at once.
             for id in self.watchers.concerned(&batch, &events, self.seen) {
                 let told = self.watchers.told(id, &events);
                 self.tell(id, told, batch.to, batch.share.as_ref()).await?;
@@ -388,8 +388,8 @@ impl WatchStream {
         Ok(())
     }
 
-    /// Tells a watcher what happened; those of one revision come together, or in fragments if the
-    /// client can take them.
+    /// Sends events to a watcher; those of one revision are sent together, or in fragments if the
+    /// client accepts them.
     async fn tell(
         &mut self,
         id: i64,
@@ -433,7 +433,8 @@ impl WatchStream {
         .await
     }
 
-    /// Says how far they are to watchers that wanted it and have heard nothing for a while.
+    /// Sends progress notifications to the watchers that requested them and were sent nothing for a
+    /// while.
     async fn tell_quiet(&mut self) -> Result<(), Ends> {
         for id in self.watchers.take_quiet(self.seen) {
             self.send(WatchResponse {

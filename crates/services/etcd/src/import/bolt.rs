@@ -233,7 +233,7 @@ impl<'s> Trees<'s> {
         Bucket::Tree(self.meta.root)
     }
 
-    /// Bytes of all pages in use, as etcd tells its size.
+    /// Returns the bytes of all pages in use, as etcd reports its size.
     pub(super) const fn bytes(&self) -> u64 {
         self.meta.pages * self.meta.page
     }

@@ -117,10 +117,10 @@ fn revision(bytes: &[u8]) -> Option<(Revision, bool)> {
 }
 
 impl<'s> Contents<'s> {
-    /// Reads the first so many bytes of this source.
+    /// Reads the first `bytes` bytes of this source.
     ///
     /// # Errors
-    /// They are no whole snapshot of etcd, or hold what this service cannot take.
+    /// They are no whole snapshot of etcd, or hold data that this service does not support.
     pub fn read(source: &'s dyn Source, bytes: u64) -> Result<Self, Bad> {
         let mut trees = Trees::open(source, bytes)?;
         let mut buckets = Vec::new();

@@ -47,7 +47,7 @@ impl Budget {
         self.bytes
     }
 
-    /// A key may come back, if what is deleted has to be taken back.
+    /// Charges the undo data of a deleted key, which may have to be restored.
     pub(super) fn undo(&mut self, key: usize) -> Result<(), Refusal> {
         let bytes = UNDO_BYTES + (key as u64).saturating_mul(4);
         self.bytes = self.bytes.checked_sub(bytes).ok_or(Refusal::TooMuch)?;

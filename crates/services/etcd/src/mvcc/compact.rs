@@ -39,7 +39,7 @@ impl Mvcc {
         self.state.scrubbed.main < self.state.compacted
     }
 
-    /// Removes some of what was given up; looks at so many changes at most.
+    /// Removes some of the discarded history; looks at `most` changes at most.
     pub fn scrub(&mut self, most: usize) {
         if !self.has_scrap() || most == 0 {
             return;

@@ -105,7 +105,7 @@ impl Mvcc {
         if any {
             return Ok(all);
         }
-        // A value that is not there cannot be told from an empty one, so nothing holds of it.
+        // An absent value cannot be distinguished from an empty one, so no comparison of it holds.
         let of_value = compare.target == i32::from(CompareTarget::Value);
         Ok(!of_value && holds(compare, &ABSENT))
     }

@@ -135,7 +135,7 @@ impl Mvcc {
         now_ms.max(self.time).saturating_add(ms)
     }
 
-    /// Grants a lease for so many seconds; says for how many it is. `now_ms` is the time at the
+    /// Grants a lease for `ttl` seconds; returns the seconds granted. `now_ms` is the time at the
     /// node that took the request ([time-2]).
     pub fn grant(&mut self, id: i64, ttl: i64, now_ms: u64) -> Result<i64, Refusal> {
         if id == 0 {

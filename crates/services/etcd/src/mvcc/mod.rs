@@ -1,11 +1,11 @@
-//! Keys with all their revisions: what etcd calls its MVCC store, over a [`Store`].
+//! Keys with all their revisions: etcd's MVCC store, over a [`Store`].
 //!
 //! A transaction that changes something is one revision, and its changes are numbered within it
 //! ([`layout`]). Reads see the present or a past revision ([`read`], [`range`], [`paging`]),
-//! [`write`] changes, [`txn`] compares and then does either, [`compact`] forgets the past in small
-//! steps, [`events`] tells it, keys with a [`lease`] go at its end, an [`alarm`] says what is wrong
-//! with a member, and a [`hash`] whether nodes have the same. Nothing here knows a clock, a socket
-//! or a node: time is what the log says.
+//! [`write`] changes, [`txn`] compares and then does either, [`compact`] removes the past in small
+//! steps, [`events`] reads it, keys with a [`lease`] are deleted at its end, an [`alarm`] reports a
+//! fault of a member, and a [`hash`] compares the data of nodes. Nothing here knows a clock, a
+//! socket or a node: time comes from the log.
 
 mod alarm;
 pub(crate) mod bring;

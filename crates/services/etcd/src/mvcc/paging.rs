@@ -116,7 +116,7 @@ impl Paging {
         Ok(self.next.is_empty())
     }
 
-    /// Bytes of what was found so far, about.
+    /// Returns the approximate bytes of the keys read.
     pub const fn bytes(&self) -> u64 {
         self.bytes
     }

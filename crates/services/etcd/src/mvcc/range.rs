@@ -58,8 +58,8 @@ fn compare(target: SortTarget, one: &KeyValue, other: &KeyValue) -> Ordering {
     }
 }
 
-/// Sorts keys that were found, and drops those that cannot be in the answer, nor tell that there
-/// are more.
+/// Sorts the keys found, and drops those that can neither be in the answer nor show that there are
+/// more.
 pub(super) fn sort(request: &RangeRequest, found: &mut Vec<KeyValue>) {
     match order_of(request) {
         None => {}

@@ -153,7 +153,7 @@ impl Writing<'_> {
             responses.push(ResponseOp { response });
         }
         Ok(TxnResponse {
-            // The revision is told once, of the whole.
+            // The revision is set once, in the header of the whole.
             header: Some(ResponseHeader::default()),
             succeeded: path.succeeded,
             responses,

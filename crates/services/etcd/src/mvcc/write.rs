@@ -16,7 +16,7 @@ use crate::{
     refusal::Refusal,
 };
 
-/// Keys that are deleted at a time: so many are held in memory, however many there are.
+/// Keys that are deleted at a time: the bound on those held in memory, whatever their total.
 const DELETED_MAX: usize = 1000;
 
 /// The revision of a part's answer.
@@ -27,7 +27,7 @@ pub(super) fn header(revision: i64) -> Option<ResponseHeader> {
 /// A transaction that changes something, perhaps. It counts once it is finished.
 pub(super) struct Writing<'m> {
     pub(super) mvcc: &'m mut Mvcc,
-    /// Changes so far.
+    /// Number of changes made.
     changes: u64,
     /// Previous values of the changed places, in the order of the changes; `None`: any failure
     /// precedes the first change.
@@ -35,13 +35,12 @@ pub(super) struct Writing<'m> {
 }
 
 impl<'m> Writing<'m> {
-    /// One that can be taken back.
+    /// A transaction that can be undone.
     pub(super) const fn new(mvcc: &'m mut Mvcc) -> Self {
         Self { mvcc, changes: 0, undo: Some(Vec::new()) }
     }
 
-    /// One request by itself, which is never taken back: however much it deletes, nothing is kept
-    /// of that.
+    /// A lone request, which is never undone: however much it deletes, no undo data is kept.
     pub(super) const fn alone(mvcc: &'m mut Mvcc) -> Self {
         Self { mvcc, changes: 0, undo: None }
     }
@@ -228,7 +227,7 @@ impl<'m> Writing<'m> {
         })
     }
 
-    /// Keys that are to be deleted, so many at most.
+    /// Returns keys to be deleted, `most` at most.
     fn find(
         &self,
         keys: Keys<'_>,

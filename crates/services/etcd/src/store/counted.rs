@@ -1,8 +1,8 @@
 //! A store together with the size of its entries.
 //!
-//! Answers tell the size, and answers are a part of the state: so it must be the same over every
-//! store, and is counted here instead of being asked of the store. It has a row of its own, which a
-//! store on disk still has after a restart.
+//! Answers contain the size, and answers are a part of the state: hence it must be the same over
+//! every store, and is counted here instead of being asked of the store. It has a row of its own,
+//! which a store on disk still has after a restart.
 
 use std::ops::Deref;
 

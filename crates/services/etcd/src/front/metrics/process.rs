@@ -5,7 +5,7 @@ use std::fs;
 
 use super::Text;
 
-/// Appends what the system tells.
+/// Appends the figures that the system reports.
 pub(super) fn render(text: &mut Text) {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     if let Some(kib) = field(&status, "VmRSS:") {

@@ -1,4 +1,4 @@
-//! The watchers of a stream: which events are for whom, and how far each is.
+//! The watchers of a stream: their keys, and their progress.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -37,13 +37,13 @@ pub(super) struct Watcher {
     progress: bool,
     /// Nothing was sent since the last look.
     pub(super) is_quiet: bool,
-    /// The first revision of which it was told nothing.
+    /// The first revision that was not sent to it.
     next: i64,
     /// The memory that it takes, and that it is counted.
     _held: (Share, OneMore),
 }
 
-/// Memory of a watcher besides its keys, about.
+/// Approximate memory of a watcher, apart from its keys.
 const WATCHER_BYTES: usize = 512;
 
 /// Memory of the watcher that is asked for, about.
@@ -94,7 +94,7 @@ impl Watcher {
         self.prev.is_some() && !batch.has_prev
     }
 
-    /// The event as this watcher is told of it, if it is.
+    /// Returns the event in the form for this watcher, if it wants it.
     fn of(&self, event: &Event) -> Option<Event> {
         let kv = event.kv.as_ref()?;
         let deletes = event.r#type == i32::from(EventType::Delete);
@@ -409,7 +409,7 @@ mod tests {
         all.pass(&batch, 4);
         assert!(!all.lag(7));
         assert!(all.lag(8));
-        // Who is behind is not told by a batch that is passed on.
+        // A watcher that lags does not receive a batch.
         let later = watchers(&[("a", "", 3)]);
         assert_eq!(later.concerned(&batch, &events, 4), [0_i64; 0]);
         assert!(later.lag(4));
