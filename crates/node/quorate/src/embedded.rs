@@ -169,7 +169,8 @@ impl Builder {
             .spawn(move || match self.run(service, front, wake, &started) {
                 Ok(()) => Ok(()),
                 Err(error) => {
-                    // Either the caller still waits for the start, or it hears of it at the stop.
+                    // Either the caller still waits for the start, or it gets the error at the
+                    // stop.
                     let _ = started.try_send(Err(error.clone()));
                     Err(error)
                 }

@@ -45,7 +45,7 @@ pub struct Settling<'a> {
     pub peer: &'a str,
     /// Returns whether to stop.
     pub stop: &'a dyn Fn() -> bool,
-    /// Hears what is waited for.
+    /// Reports the cause of a wait.
     pub waiting: &'a mut dyn FnMut(&str),
     /// Asks a cluster for an id, with this nonce, until there is an answer: `None` if a stop was
     /// asked for before.
@@ -69,7 +69,7 @@ impl Folder {
             }
             return Ok(Self::Known(identity));
         }
-        // A fault of the folder is told before any port is bound or any founder is asked.
+        // A fault of the folder is reported before any port is bound or any founder is asked.
         LockedFolder::refuse_foreign(&settings.data)?;
         if let Some(role) = settings.join {
             return Ok(Self::Newcomer { role });

@@ -38,9 +38,9 @@ pub(crate) struct Line {
 pub(crate) struct Journal {
     node: NodeId,
     limiter: Limiter<&'static str, Line>,
-    /// Why there is no leader, as far as this node was told.
+    /// Reason why there is no leader, as last reported to this node.
     unled: Option<String>,
-    /// The leader that was told of.
+    /// Last reported leader.
     leader: Option<(NodeId, Ballot)>,
     /// When this node's last ballot began.
     campaign: Option<(Ballot, Time)>,

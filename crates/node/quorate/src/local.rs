@@ -140,9 +140,9 @@ impl Local {
         self.ask(Wanted::QueryLocal(query.into()))
     }
 
-    /// As [`Local::execute`], without waiting: `done` hears how it ended, once, on the node's
-    /// thread, which it must neither keep waiting nor end by a panic. If the queue is full or the
-    /// node is gone, that is said here, and `done` hears nothing.
+    /// As [`Local::execute`], without waiting: `done` is called with the outcome, once, on the
+    /// node's thread, which it must neither block nor end by a panic. If the queue is full or the
+    /// node is gone, the error is returned here, and `done` is not called.
     pub fn submit(
         &self,
         command: impl Into<Vec<u8>>,
@@ -209,9 +209,9 @@ impl Local {
         Ok(users.role(who, None))
     }
 
-    /// From here on this one hears what applied commands tell
-    /// ([`StateMachine::take_notices`](crate::StateMachine::take_notices)), on the node's thread,
-    /// which it must neither keep waiting nor end by a panic.
+    /// Sets the listener for notices of applied commands
+    /// ([`StateMachine::take_notices`](crate::StateMachine::take_notices)), called on the node's
+    /// thread, which it must neither block nor end by a panic.
     pub fn listen(&self, hears: impl FnMut(&[u8], &[u8]) + Send + 'static) {
         let slot = self.shared.hears.lock();
         *slot.unwrap_or_else(PoisonError::into_inner) = Some(Box::new(hears));

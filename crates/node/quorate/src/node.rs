@@ -38,7 +38,7 @@ pub enum Opening<'a> {
 
 /// Callbacks of the program that starts a node.
 pub struct Starter<'a> {
-    /// Hears of what takes its time.
+    /// Reports steps that take time.
     pub tell: &'a mut dyn FnMut(Opening<'_>),
     /// Returns whether to abandon the start.
     pub stop: &'a dyn Fn() -> bool,
@@ -75,7 +75,7 @@ pub fn open<S: StateMachine, F: Front>(
     Ok((host, net))
 }
 
-/// A start with these settings, whose steps are told and logged.
+/// A start with these settings, whose steps are reported and logged.
 struct Production<'a, 's> {
     settings: &'a Settings,
     /// Addresses that this node listens on.

@@ -56,7 +56,7 @@ pub struct Settings {
     /// Log space prepared ahead of need, in addition to the segment in use: a burst within it does
     /// not wait for the disk. One segment of 64 MiB at least.
     pub log_ready_bytes: u64,
-    /// A snapshot is taken when the log has grown by so many times the last one's size.
+    /// A snapshot is taken when the log has grown by this multiple of the last one's size.
     pub snapshot_ratio: u32,
     /// Above this size the log is not kept for nodes that are behind: they get a snapshot.
     pub log_bytes_max: u64,

@@ -136,7 +136,7 @@ mod tests {
 
     use super::*;
 
-    /// A reader that takes a line, or fails, when it is told to.
+    /// A reader that takes a line, or fails, on command.
     struct Reader {
         verdicts: Receiver<io::Result<()>>,
         read: Sender<Vec<u8>>,

@@ -53,8 +53,8 @@ fn a_replica_alone_remembers() {
     assert_eq!(replica.execute("two").expect("executed"), b"11");
 }
 
-/// Many commands at once from one thread; each is heard of once, also of those that the end of the
-/// node overtakes.
+/// Many commands submitted at once from one thread each end with one notification, even if the end
+/// of the node overtakes them.
 #[test]
 fn commands_are_submitted_without_waiting() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -86,7 +86,7 @@ fn commands_are_submitted_without_waiting() {
     assert_eq!(told.iter().count(), 100, "each is heard of once");
 }
 
-/// A command under a number of a session is executed once, and told again what it was told.
+/// A command under a number of a session is executed once, and repeats return the first reply.
 #[test]
 fn a_numbered_command_is_executed_once() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -206,8 +206,8 @@ fn devices_vote_for_replicas() {
     assert_eq!(story.len(), 2 * executed);
 }
 
-/// Three replicas in one process: every node takes commands, every node tells the same story, and
-/// two go on without the third.
+/// Three replicas in one process: every node takes commands, all nodes agree, and two continue
+/// without the third.
 #[test]
 fn three_replicas_agree() {
     let folder = tempfile::tempdir().expect("a folder");
