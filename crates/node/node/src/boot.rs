@@ -54,7 +54,7 @@ pub trait Starter {
     /// Sets the options of the replica; its member is already set.
     fn choose_replica(&self, options: &mut ReplicaOptions);
 
-    /// Hears of what happens.
+    /// Reports a step of the start.
     fn hear(&mut self, step: Step<'_>);
 
     /// [lie-3] Asks the others what they remember of this node. Those that do not answer soon are
@@ -202,9 +202,9 @@ pub struct Alone {
     pub damaged: Vec<String>,
 }
 
-/// As [`boot`], of a node that will never hear of the others again: its votes count as decided, up
-/// to the first slot for which it has none. On a copy of the node only: what it applies then may
-/// never have been decided.
+/// As [`boot`], for a node that will never communicate with the others again: its votes count as
+/// decided, up to the first slot for which it has none. On a copy of the node only: what it applies
+/// then may never have been decided.
 pub fn boot_alone<H: Home, S: StateMachine, F: Front>(
     mut identity: Identity<H>,
     parts: Parts<S, F>,

@@ -1,7 +1,8 @@
-//! The first start of a node: it founds a cluster, joins the one that its founder has founded
-//! ([era-11]), or joins one that exists, under an id that it gets by the log ([join-2]).
+//! First start of a node: it founds a cluster, joins the one that its founder has founded
+//! ([era-11]), or joins an existing one, under an id that the log assigns ([join-2]).
 //!
-//! Who asks whom, over which wires, is the caller's. What is written, and in which order, is here.
+//! The connections and requests between nodes are the caller's part. The files written, and their
+//! order, are defined here.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -132,11 +133,11 @@ impl<H: Home> Joining<H> {
 pub struct Joined {
     /// Its id.
     pub node: NodeId,
-    /// The group, as every node of it was told at its founding.
+    /// Founding record of the group, the same for every node.
     pub founded: Founded,
     /// Present nodes and their addresses.
     pub book: AddressBook,
-    /// The id was given out for a learner.
+    /// The id was assigned to a learner.
     pub learns: bool,
 }
 
@@ -262,7 +263,7 @@ pub fn list_text(members: &BTreeMap<NodeId, String>) -> String {
     members.iter().map(entry).collect::<Vec<_>>().join(",")
 }
 
-/// FNV-1a of the list in its canonical form, and of the terms: tells apart what differs by mistake.
+/// FNV-1a of the list in its canonical form, and of the terms: detects differences by mistake.
 pub fn list_hash(members: &BTreeMap<NodeId, String>, terms: &Terms) -> u64 {
     let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     let text = list_text(members) + &terms.to_string();

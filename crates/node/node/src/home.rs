@@ -13,14 +13,15 @@ pub trait Home: SmallFiles {
     /// Returns the path, for messages.
     fn path(&self) -> &Path;
 
-    /// Opens the disk of the log, which is not open. `tell` hears what drives it, and why.
+    /// Opens the disk of the log, which is not open. `tell` is given the driver and the reason for
+    /// its choice.
     ///
     /// # Errors
     /// The disk cannot be used.
     fn open_disk(&mut self, tell: &mut dyn FnMut(&str)) -> Result<Self::Disk, DiskError>;
 
-    /// The number by which the founder tells this home from others with the same node id
-    /// ([era-11]), if there is one. It may not be durable, if the process that wrote it down did
+    /// Returns the number by which the founder distinguishes this home from others with the same
+    /// node id ([era-11]), if there is one. It may not be durable, if the process that wrote it did
     /// not end well.
     ///
     /// # Errors

@@ -86,7 +86,7 @@ pub struct Founded {
 pub struct Charter {
     /// The node that says so.
     pub node: NodeId,
-    /// The group, as every node of it was told at its founding.
+    /// Founding record of the group, the same for every node.
     pub founded: Founded,
     /// Present nodes and their addresses.
     pub book: AddressBook,
@@ -162,8 +162,8 @@ pub enum Order {
     /// Take a snapshot at this slot or behind it, or at what is applied now; ends with
     /// [`Outcome::Snapshot`]. Ordered again before its end, it is the same attempt.
     Snapshot(Option<Slot>),
-    /// Read all that this node keeps, to see whether it is sound: at most so many bytes a second.
-    /// The status says what comes of it. Ordered again, the same scrub goes on at that pace.
+    /// Read all data of this node, to verify it: at most this number of bytes a second. The result
+    /// is in the status. Ordered again, the same scrub continues at the new pace.
     Scrub(Option<u64>),
     /// Hold batch and window at these values until then; `None` ends that. Takes effect at once.
     Hold(Option<Setting>, Time),
@@ -215,9 +215,9 @@ pub enum Outcome {
 pub struct Backup {
     /// Its files stay while this lives.
     pub snapshot: Held,
-    /// The group, as every node of it was told.
+    /// Founding record of the group, the same for every node.
     pub founded: Founded,
-    /// No id from here on was given out.
+    /// Ids from here on are unassigned.
     pub next_id: u32,
     /// The data folder.
     pub folder: PathBuf,
@@ -308,7 +308,7 @@ pub trait OperatorSide {
     /// Begins what an operator wants done.
     fn order(&mut self, now: Now, order: Order);
 
-    /// The next outcome of what was ordered; each is told once.
+    /// Returns the next outcome of an order; each is returned once.
     fn next_outcome(&mut self) -> Option<Outcome>;
 }
 

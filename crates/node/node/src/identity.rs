@@ -1,7 +1,8 @@
-//! Which node a home belongs to: one small file, replaced as a whole, never edited.
+//! Identity of a home's node: one small file, replaced as a whole, never edited.
 //!
-//! It holds what must be durable before the first message of a process: the counters of
-//! [volatile-1], the mark of a clean stop [volatile-4], and whom the founder has admitted [era-11].
+//! It holds the data that must be durable before the first message of a process: the counters of
+//! [volatile-1], the mark of a clean stop [volatile-4], and the nodes that the founder has admitted
+//! [era-11].
 
 mod book;
 mod error;

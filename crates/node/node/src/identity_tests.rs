@@ -62,7 +62,7 @@ fn an_identity_survives_its_process() {
     assert_eq!(LockedFolder::peek(folder.path()), Ok(founding()));
 }
 
-/// [lie-4] An incarnation that others heard of is not taken again, though the folder forgot it.
+/// [lie-4] An incarnation that others know of is not reused, even if the folder has lost it.
 #[test]
 fn a_new_incarnation_is_above_those_that_were_heard_of() {
     let folder = tempfile::tempdir().unwrap();

@@ -74,7 +74,7 @@ enum Ended {
     Failed(Failure),
     /// The request asked for the introduction of this node.
     Asked,
-    /// A client of devices was told where it stands.
+    /// The state reported to a client of devices.
     Stands(Box<[u8; lent::STAND_BYTES]>),
     /// Its request was taken.
     Taken,

@@ -78,7 +78,7 @@ impl Front for Eager {
     }
 }
 
-/// Small sizes; nothing is told.
+/// Small sizes; all notifications are ignored.
 struct Quiet;
 
 impl Starter for Quiet {
@@ -116,7 +116,7 @@ impl Plane for Nobody {
     }
 }
 
-/// Node 1 of so many.
+/// Returns the founding record of node 1 in a group of this size.
 fn founding(nodes: u32) -> Founding {
     let members = (1..=nodes).map(|node| (NodeId(node), format!("a:{node}")));
     Founding {
@@ -139,7 +139,7 @@ fn parts() -> Parts<Nothing, Eager> {
     }
 }
 
-/// Node 1 of so many, on this disk.
+/// Boots node 1 of a group of this size, on this disk.
 fn host(disk: MemoryDisk, nodes: u32) -> NodeHost<MemoryDisk, Nothing, Eager> {
     let identity = Identity::create(disk, founding(nodes)).unwrap();
     boot(identity, parts(), &mut Quiet).unwrap()

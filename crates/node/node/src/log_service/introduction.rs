@@ -26,7 +26,7 @@ pub const BYTES_MAX: usize = 1 << 20;
 const LINE_BYTES_MAX: usize = 4096;
 /// Bytes of a word that is shown to people.
 const WORD_BYTES_MAX: usize = 64;
-/// A frame is told from text by its length, of which the upper half is zero.
+/// A frame is distinguished from text by its length, of which the upper half is zero.
 const FRAME_BYTES_MAX: usize = 0xffff;
 
 /// Protocol of requests and replies.

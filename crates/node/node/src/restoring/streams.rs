@@ -22,7 +22,7 @@ use crate::{
 
 /// Maximum wait for the disk at a time.
 const WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
-/// A disk that lacks room after so many of those gets none.
+/// A disk that still lacks space after this number of waits counts as full.
 const WAITS_MAX: u32 = 60;
 
 /// The store, as it fills.

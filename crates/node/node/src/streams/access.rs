@@ -20,7 +20,7 @@ impl Login {
         Self { who, user: None }
     }
 
-    /// As the client itself is told.
+    /// Returns the identity as shown to the client itself.
     fn shown(&self) -> String {
         match (&self.user, &self.who) {
             (Some(name), _) => format!("{name}, by its password,"),
@@ -31,8 +31,8 @@ impl Login {
 }
 
 impl Cx<'_> {
-    /// [access-2] Whether the client may do what takes this role, as things stand. Until that is
-    /// known ([access-4]) it is told to ask elsewhere, or later.
+    /// [access-2] Checks that the client has this role at present. Until the access rights are
+    /// known ([access-4]) it is sent elsewhere, or asked to retry.
     pub(crate) fn check(&mut self, login: &Login, needs: Role) -> Result<(), Refusal> {
         let users = self.requests.users().ok_or(Failure::NoQuorum)?;
         let user = login.user.as_ref().map(Name::as_str);

@@ -1,7 +1,7 @@
-//! One client connection: what it asked for, and what it is being told.
+//! One client connection: its pending request, and its output.
 //!
-//! What arrives is in `input`, who it comes from in `login`, what the replica says in `events`; all
-//! change the one [`State`].
+//! Input is handled in `input`, the client's identity in `login`, events of the replica in
+//! `events`; all change the one [`State`].
 
 mod events;
 mod input;
@@ -100,7 +100,7 @@ struct Writing {
     piece: StreamName,
     /// All bytes of the stream before this position are durable.
     durable: u64,
-    /// The client has not been told that.
+    /// The client has not been notified of that position.
     is_untold: bool,
     /// There was no room for the next bytes.
     full: bool,
@@ -189,7 +189,7 @@ impl Connection {
         }
     }
 
-    /// Something happened: counts memory, and tells the reactor if there is something to send.
+    /// Ends a step: counts memory, and notifies the reactor if there is something to send.
     pub(crate) fn settle(&mut self, shared: &mut Shared) {
         self.recount(shared);
         self.mark(shared);

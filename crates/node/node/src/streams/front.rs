@@ -69,7 +69,7 @@ impl StreamFront {
         }
     }
 
-    /// Lets a writer hear that its piece is durable or over: then it need not wait for room any
+    /// Notifies a writer that its piece is durable or over: then it need not wait for space any
     /// more.
     fn moved(
         &mut self,
@@ -89,9 +89,9 @@ impl StreamFront {
         }
     }
 
-    /// Room may be there for another reason than that bytes of the very piece became durable: so
-    /// many writers hear of it as can use it, in turn. A thousand that wait for a little room are
-    /// not all asked each time.
+    /// Space may become free for other reasons than the durability of the very piece: then as many
+    /// writers are notified as can use it, in turn. With a thousand writers that wait for a little
+    /// space, not all are asked each time.
     fn look_for_room(&mut self, requests: &mut dyn Requests) {
         let Some(streams) = requests.streams() else {
             return;

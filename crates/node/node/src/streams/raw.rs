@@ -286,7 +286,7 @@ impl Raw {
         }
     }
 
-    /// Something happened: tells the reactor if there is something to send, or to end.
+    /// Ends a step: notifies the reactor if there is something to send, or to end.
     pub(crate) fn settle(&mut self, shared: &mut Shared) {
         if self.is_broken() {
             self.output.clear();

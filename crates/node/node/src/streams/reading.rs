@@ -16,7 +16,7 @@ pub(crate) const FETCH_BYTES_MAX: usize = 1 << 20;
 #[derive(Debug)]
 pub(crate) struct Reading {
     pub(crate) name: Name,
-    /// Tells the stream from another of the same name that comes later.
+    /// Distinguishes the stream from a later one of the same name.
     id: u64,
     /// Position of the next byte to send.
     position: u64,
@@ -55,7 +55,7 @@ pub(crate) enum Next {
         from: u64,
         bytes: usize,
     },
-    /// Ask to hear when there are more than up to this position.
+    /// Ask to be notified of bytes beyond this position.
     Wait(u64),
     /// Wait until bytes come, or output is sent.
     Send,

@@ -1,4 +1,4 @@
-//! Why something is not done, as a client is told.
+//! Reasons for refusals, as sent to clients.
 
 use std::borrow::Cow;
 

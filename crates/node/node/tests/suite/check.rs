@@ -7,8 +7,8 @@ use quorate_wire::streams::SMALL_BYTES_MAX;
 
 use crate::node::Node;
 
-/// The first byte says in how large pieces the others arrive. What happens does not depend on it,
-/// but for how often the client is told what is durable.
+/// The first byte determines the size of the pieces in which the others arrive. The outcome does
+/// not depend on it, except for the number of durability notifications.
 pub(crate) fn check(bytes: &[u8]) {
     let Some((first, stream)) = bytes.split_first() else {
         return;

@@ -21,7 +21,7 @@ struct Socket {
     output: Vec<u8>,
     /// The client has sent its last byte.
     half_closed: bool,
-    /// The front was told.
+    /// The front was notified of that.
     end_told: bool,
     /// Bytes that may be sent to it now.
     window: usize,

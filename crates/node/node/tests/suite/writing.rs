@@ -171,7 +171,7 @@ fn whoever_is_fenced_is_told_where_and_may_ask_again() {
     node.played.decide(4);
     node.turn();
     node.played.take_over("s", 2).unwrap();
-    // Sent before it was heard: void, in the middle of a frame as well.
+    // Sent before the notice arrived: void, even in the middle of a frame.
     let mut late = Vec::new();
     Ask::Data(b"ghi").encode(&mut late);
     node.send(id, &late[..9]);
@@ -275,7 +275,7 @@ fn who_half_closes_behind_a_close_still_gets_the_answer() {
     node.half_close(id);
     assert!(node.is_open(id));
     node.played.settle();
-    // Heard before it is closed.
+    // Delivered before the close.
     while let Some(event) = node.played.next_event() {
         node.front.streamed(event.lent(), &mut node.played);
     }

@@ -285,7 +285,7 @@ fn ask_to_read(
     cx.ask(Owner::Connection(id), |streams, tag| streams.read(tag, &reading.name, from, bytes))
 }
 
-/// As a client is told.
+/// Converts the information to its wire form.
 fn shown(info: &Info) -> wire::Info<'_> {
     wire::Info {
         id: info.id,

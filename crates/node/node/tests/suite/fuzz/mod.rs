@@ -177,7 +177,7 @@ fn a_whole_backup_is_sealed_already() {
     let mut flipped = 0;
     for Seed { name, bytes } in whole {
         assert!(backup::sealed(&bytes) == bytes, "{name}");
-        // A flipped bit of the contents is believed, where a checksum alone would have told.
+        // A flipped bit of the contents is accepted, where a checksum alone would have detected it.
         let mut damaged = bytes.clone();
         let last = damaged.len() - 41;
         damaged[last] ^= 1;
