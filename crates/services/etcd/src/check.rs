@@ -169,7 +169,7 @@ enum End<'t> {
 }
 
 impl<'t> End<'t> {
-    /// As a position among keys: what is behind a key is before every longer key.
+    /// Position among keys: the one after a key is before every longer key.
     fn place(&self) -> (&'t [u8], bool) {
         match *self {
             Self::Before(key) => (key, false),

@@ -24,7 +24,7 @@ use crate::proto::etcdserverpb::{
     TxnResponse, request_op::Request as Op, response_op::Response,
 };
 
-/// After so long a member is taken for gone, and the next one is asked.
+/// Timeout of an attempt, after which the next member is asked.
 const ATTEMPT: Duration = Duration::from_secs(1);
 /// Between two attempts.
 const PAUSE: Duration = Duration::from_millis(20);

@@ -50,7 +50,7 @@ pub enum Command {
 /// A query: reads the state and changes nothing.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Query {
-    /// Which keys there are, a page of them.
+    /// A page of the keys in a range.
     Page(PageRequest),
     /// A transaction that changes nothing.
     Txn(TxnRequest),
@@ -60,9 +60,9 @@ pub enum Query {
     Events(EventsRequest),
     /// Remaining time of a lease.
     Lease(LeaseTimeToLiveRequest),
-    /// Which leases there are, a page of them.
+    /// A page of the leases.
     Leases(LeasesRequest),
-    /// Which alarms there are.
+    /// List of alarms.
     Alarms(AlarmRequest),
     /// A hash of everything, a page of it.
     Hash(HashRequest),
@@ -107,7 +107,7 @@ fn decode<M: Message + Default>(bytes: &[u8]) -> Option<M> {
 }
 
 impl Command {
-    /// Its bytes.
+    /// Encodes the command.
     pub fn encode(&self) -> Vec<u8> {
         match self {
             Self::Put(request) => message(PUT, request),
@@ -145,7 +145,7 @@ impl Command {
 }
 
 impl Query {
-    /// Its bytes.
+    /// Encodes the query.
     pub fn encode(&self) -> Vec<u8> {
         match self {
             Self::Page(request) => message(PAGE, request),
@@ -184,7 +184,7 @@ pub struct Granted {
     /// Its id.
     #[prost(int64, tag = "1")]
     pub id: i64,
-    /// For how many seconds.
+    /// Seconds for which it is granted.
     #[prost(int64, tag = "2")]
     pub ttl: i64,
     /// The time at the node that took the request, Unix time in milliseconds ([time-2]).

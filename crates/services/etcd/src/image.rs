@@ -6,9 +6,9 @@ use crate::{auth, mvcc, store::counted};
 
 /// First item: a name and the version of the format.
 const HEAD: &[u8] = b"etcd\x03";
-/// The same of a version that said nothing of the size.
+/// First item of a version that did not contain the size.
 const HEAD_2: &[u8] = b"etcd\x02";
-/// Bytes that say how long a key is.
+/// Bytes of the length of a key.
 const LENGTH_BYTES: usize = 4;
 
 /// The head.

@@ -118,12 +118,12 @@ impl Refusal {
         Self::KeyTooLong,
     ];
 
-    /// As a reply says it.
+    /// Encodes the refusal for a reply.
     pub const fn to_byte(self) -> u8 {
         self as u8
     }
 
-    /// As it was said.
+    /// Decodes a refusal from a reply.
     pub fn from_byte(byte: u8) -> Option<Self> {
         Self::ALL.get(usize::from(byte)).copied()
     }

@@ -19,7 +19,6 @@ use crate::{
 /// A question.
 #[derive(Clone, PartialEq, Message)]
 pub struct AuthAsk {
-    /// Which.
     #[prost(oneof = "auth_ask::What", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9")]
     pub what: Option<What>,
 }
@@ -54,10 +53,10 @@ pub mod auth_ask {
         /// Is auth on?
         #[prost(bool, tag = "5")]
         Status(bool),
-        /// Which users there are.
+        /// List of users.
         #[prost(bool, tag = "6")]
         Users(bool),
-        /// Which roles there are.
+        /// List of roles.
         #[prost(bool, tag = "7")]
         Roles(bool),
         /// The roles of a user.
@@ -77,7 +76,7 @@ pub struct Credentials {
     /// Auth is on.
     #[prost(bool, tag = "1")]
     pub enabled: bool,
-    /// Its revision.
+    /// Revision of users and roles.
     #[prost(uint64, tag = "2")]
     pub revision: u64,
     /// Key that signs tokens.

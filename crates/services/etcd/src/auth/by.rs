@@ -8,7 +8,6 @@ pub enum By {
     Nobody,
     /// A user, as a node knew them.
     User {
-        /// Which.
         name: String,
         /// The auth revision under which the node let them in.
         revision: u64,
@@ -17,9 +16,9 @@ pub enum By {
     Member,
 }
 
-/// In front of what a user asks for. No command and no query has this number.
+/// Prefix of a user's requests. No command and no query has this number.
 const USER: u8 = 0xfe;
-/// In front of what a node asks for itself.
+/// Prefix of a node's own requests.
 const MEMBER: u8 = 0xff;
 
 impl By {

@@ -23,7 +23,6 @@ use crate::{
 /// A change of who may do what.
 #[derive(Clone, PartialEq, Message)]
 pub struct AuthChange {
-    /// Which.
     #[prost(oneof = "auth_change::What", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11")]
     pub what: Option<What>,
 }
@@ -41,34 +40,34 @@ pub mod auth_change {
         /// Turns auth on; the bytes are the key that signs tokens.
         #[prost(bytes = "bytes", tag = "1")]
         Enable(Bytes),
-        /// From here on it does not.
+        /// Turns auth off.
         #[prost(bool, tag = "2")]
         Disable(bool),
-        /// A user more.
+        /// Adds a user.
         #[prost(message, tag = "3")]
         UserAdd(NewUser),
-        /// A user less.
+        /// Deletes a user.
         #[prost(string, tag = "4")]
         UserDelete(String),
-        /// Another password.
+        /// Sets a new password.
         #[prost(message, tag = "5")]
         Password(NewPassword),
-        /// A user gets a role.
+        /// Grants a role to a user.
         #[prost(message, tag = "6")]
         UserGrant(AuthUserGrantRoleRequest),
-        /// A user loses a role.
+        /// Revokes a role from a user.
         #[prost(message, tag = "7")]
         UserRevoke(AuthUserRevokeRoleRequest),
-        /// A role more.
+        /// Adds a role.
         #[prost(string, tag = "8")]
         RoleAdd(String),
-        /// A role less, also of those who have it.
+        /// Deletes a role, and revokes it from its users.
         #[prost(string, tag = "9")]
         RoleDelete(String),
-        /// A role gets a permission.
+        /// Grants a permission to a role.
         #[prost(message, tag = "10")]
         RoleGrant(AuthRoleGrantPermissionRequest),
-        /// A role loses one.
+        /// Revokes a permission from a role.
         #[prost(message, tag = "11")]
         RoleRevoke(AuthRoleRevokePermissionRequest),
     }
@@ -93,7 +92,7 @@ pub struct NewPassword {
     /// Whose.
     #[prost(string, tag = "1")]
     pub name: String,
-    /// Its hash.
+    /// Hash of the password.
     #[prost(string, tag = "2")]
     pub hash: String,
 }

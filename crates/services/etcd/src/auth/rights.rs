@@ -24,9 +24,9 @@ pub(super) struct Rights {
 
 /// Rights under which a request is admitted.
 enum Admitted {
-    /// For everything.
+    /// May do everything.
     All,
-    /// For these ranges.
+    /// May access these ranges.
     Ranges(Arc<Rights>),
 }
 
@@ -232,7 +232,7 @@ impl Admitted {
         self.covers(|rights| &rights.writes, Keys::of(key, range_end))
     }
 
-    /// All keys of a lease must be in these ranges.
+    /// Requires that all keys of a lease are in these ranges.
     fn lease(
         &self,
         which: impl FnOnce(&Rights) -> &Spans,

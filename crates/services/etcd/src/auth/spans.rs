@@ -3,7 +3,7 @@
 
 use crate::mvcc::Keys;
 
-/// From a key on, and before another one if there is one.
+/// Start key, and exclusive end if there is one.
 type Span = (Box<[u8]>, Option<Box<[u8]>>);
 
 /// Ranges that do not meet, in order.

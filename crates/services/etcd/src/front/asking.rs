@@ -38,7 +38,7 @@ use crate::{
 const TERM_PERIOD: Duration = Duration::from_millis(200);
 /// Backoff of a stream whose request was refused because the node is busy: first and maximum delay.
 const BUSY_WAITS: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(200));
-/// And how long in all.
+/// Total time of these retries.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Time without a leader after which clients that insist on one get an error.
 const LEADERLESS_MAX: Duration = Duration::from_secs(3);
@@ -89,7 +89,7 @@ pub(super) struct Asking {
     pub(super) quota_bytes: u64,
     /// Bytes of the data, as this node has them.
     bytes: AtomicU64,
-    /// One snapshot is sent at a time.
+    /// Permit for sending a snapshot, one at a time.
     pub(super) snapshots: Arc<Semaphore>,
     term: AtomicU64,
     /// Since when no leader is known.

@@ -92,7 +92,7 @@ impl Cluster {
         members.map_err(|_| errors::stopped())
     }
 
-    /// All that have an id, as this node knows them.
+    /// Returns all members with an id, as this node knows them.
     async fn members(&self) -> Result<Vec<Member>, Status> {
         let known = self.known().await?;
         let status = self.0.status().await?;

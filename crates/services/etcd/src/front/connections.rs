@@ -37,17 +37,17 @@ const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
 /// Limits of connections.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// At a time.
+    /// Maximum number of connections.
     pub(super) connections_max: usize,
     /// Requests that a connection may have open.
     pub(super) streams_max: u32,
     /// Bytes of the names and values in front of a request.
     pub(super) head_bytes_max: u32,
-    /// Until a client has proved who it is, and has said its first word.
+    /// Maximum time until a client has authenticated and sent its first bytes.
     pub(super) head_wait: Duration,
-    /// A client that says nothing for this long is asked whether it is there.
+    /// Idle time after which a client is probed.
     pub(super) idle: Duration,
-    /// And has this long to answer.
+    /// Maximum time for the answer to a probe.
     pub(super) idle_answer: Duration,
 }
 

@@ -24,7 +24,7 @@ pub(super) fn is_invalid_token(status: &Status) -> bool {
     status.code() == Code::Unauthenticated
 }
 
-/// This node cannot make tokens, as etcd says it.
+/// This node cannot issue tokens; the text is etcd's.
 pub(super) fn verify_only() -> Status {
     Status::unknown("auth: token signing attempted with verify-only key")
 }
@@ -34,7 +34,7 @@ pub(super) fn auth_not_enabled() -> Status {
     Status::failed_precondition("etcdserver: authentication is not enabled")
 }
 
-/// Not that user, or not that password.
+/// Wrong user or wrong password.
 pub(super) fn auth_failed() -> Status {
     Status::invalid_argument("etcdserver: authentication failed, invalid user ID or password")
 }
@@ -58,12 +58,12 @@ pub(super) fn cause(error: &(dyn std::error::Error + 'static)) -> Option<Status>
     None
 }
 
-/// As an error of gRPC is written where there is no other way to say it.
+/// Returns the text of an error of gRPC, for places without a status.
 pub(super) fn written(status: &Status) -> String {
     format!("rpc error: code = {:?} desc = {}", status.code(), status.message())
 }
 
-/// More at once than there is memory for.
+/// More requests at once than there is memory for.
 pub(super) fn too_many() -> Status {
     Status::new(Code::ResourceExhausted, "etcdserver: too many requests")
 }
@@ -74,7 +74,7 @@ pub(super) fn is_too_many(status: &Status) -> bool {
     status.code() == Code::ResourceExhausted && status.message() == too_many().message()
 }
 
-/// Only the leader can do this.
+/// Only the leader can execute this.
 pub(super) fn not_leader() -> Status {
     Status::new(Code::FailedPrecondition, "etcdserver: not leader")
 }

@@ -64,7 +64,7 @@ struct Known {
     name: Arc<str>,
     since: u64,
     epoch: u64,
-    /// As of when.
+    /// State of auth at the time of the check.
     mark: Mark,
 }
 
@@ -72,7 +72,7 @@ struct Known {
 struct Session {
     known: Known,
     last: Instant,
-    /// When it is over, however often it is used.
+    /// Expiry, regardless of use.
     ends: Option<Instant>,
 }
 
@@ -195,14 +195,15 @@ impl Credentials {
 }
 
 impl Asking {
-    /// [access-2] Who asks, if they may do what needs this role of the cluster's own users.
+    /// [access-2] Returns the sender of a request, if it has this role among the cluster's own
+    /// users.
     pub(super) fn allow<T>(&self, request: &Request<T>, needed: Role) -> Result<Asker, Status> {
         let asker = Asker::of(request);
         self.allow_again(&asker, needed)?;
         Ok(asker)
     }
 
-    /// The same, of a stream.
+    /// Repeats the check of `allow` for a stream.
     pub(super) fn allow_again(&self, asker: &Asker, needed: Role) -> Result<(), Status> {
         match asker {
             Asker::Member => Ok(()),

@@ -150,7 +150,7 @@ fn respond(code: StatusCode, body: impl Into<Body>) -> Response {
     (code, [json], body.into()).into_response()
 }
 
-/// As etcd's gateway writes it.
+/// Returns an error in the form of etcd's gateway.
 fn refuse(status: &Status) -> Response {
     let error = serde_json::json!({
         "error": status.message(),

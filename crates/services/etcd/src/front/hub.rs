@@ -42,9 +42,9 @@ pub(super) struct Batch {
 #[derive(Debug)]
 pub(super) struct Hub {
     batches: broadcast::Sender<Arc<Batch>>,
-    /// For what waits for those who watch, and for who they are.
+    /// Budget for events queued for watchers, and for the watchers themselves.
     pub(super) memory: Memory,
-    /// Watchers that want to know what keys had before.
+    /// Number of watchers that want previous key-value pairs.
     wants_prev: AtomicUsize,
 }
 
@@ -67,7 +67,7 @@ impl Hub {
         })
     }
 
-    /// All batches from here on.
+    /// Returns all batches from here on.
     pub(super) fn follow(&self) -> broadcast::Receiver<Arc<Batch>> {
         self.batches.subscribe()
     }

@@ -47,16 +47,16 @@ pub enum BadTokens {
     /// An option that is needed.
     #[error("{0} is missing")]
     Missing(&'static str),
-    /// No algorithm of that name.
+    /// Unknown algorithm.
     #[error("sign-method is to be {METHODS}, not {0:?}")]
     Method(String),
-    /// No time, or none that makes sense.
+    /// Missing or invalid lifetime.
     #[error("ttl is to be a time from 1s to 8760h, such as 10m, not {0:?}")]
     Life(String),
     /// A file cannot be read.
     #[error("cannot read {}: {error}", path.display())]
     File {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
         /// Error of the system.
         error: io::Error,
@@ -64,7 +64,7 @@ pub enum BadTokens {
     /// A file holds no key of that kind.
     #[error("{} holds no key for {method}: {why}", path.display())]
     Key {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
         /// The algorithm.
         method: String,
@@ -74,9 +74,9 @@ pub enum BadTokens {
     /// The public key does not verify signatures of the private key.
     #[error("{} is not the public key of {}", public.display(), private.display())]
     Pair {
-        /// One of them.
+        /// Public key file.
         public: PathBuf,
-        /// The other one.
+        /// Private key file.
         private: PathBuf,
     },
 }
@@ -114,7 +114,7 @@ pub(super) struct Claims {
     pub(super) username: String,
     /// The revision of users and roles at that time.
     pub(super) revision: u64,
-    /// When it is over, Unix time in seconds; others may write fractions.
+    /// Expiry, Unix time in seconds; other issuers may write fractions.
     exp: f64,
 }
 
@@ -128,7 +128,7 @@ impl Claims {
             && self.revision <= now.revision
     }
 
-    /// For how long it is good yet.
+    /// Returns the remaining lifetime.
     pub(super) fn left(&self) -> Duration {
         #[expect(clippy::cast_precision_loss, reason = "seconds of centuries are exact")]
         let left = self.exp - get_current_timestamp() as f64;
@@ -334,7 +334,7 @@ mod tests {
         Claims { username: "ann".to_owned(), revision, exp: 0.0 }
     }
 
-    /// From the login on until the password changes, or auth is turned off.
+    /// Claims hold from the login until the password changes, or auth is turned off.
     #[test]
     fn claims_hold_for_the_password_of_now() {
         for (revision, holds) in [(0, false), (5, false), (6, true), (9, true), (10, false)] {

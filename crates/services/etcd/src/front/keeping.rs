@@ -35,7 +35,7 @@ pub(super) struct Kept {
     pub(super) revision: i64,
 }
 
-/// One that is to be.
+/// A request to keep a lease alive.
 #[derive(Debug)]
 pub(super) struct Wanted {
     id: i64,

@@ -56,7 +56,8 @@ impl Memory {
         share.grow(bytes).then_some(share)
     }
 
-    /// The same, once it is there. What is larger than all there is gets all there is.
+    /// Waits until this number of bytes is free, and reserves them. A request above the whole
+    /// budget gets the whole budget.
     pub(super) async fn wait_for(&self, bytes: usize) -> Share {
         let bytes = bytes.min(self.largest());
         loop {
@@ -68,7 +69,7 @@ impl Memory {
         }
     }
 
-    /// Nothing of it yet.
+    /// Returns an empty share.
     pub(super) fn share(&self) -> Share {
         Share { memory: self.clone(), bytes: 0 }
     }

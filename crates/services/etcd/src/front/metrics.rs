@@ -145,7 +145,7 @@ impl Default for Counters {
 }
 
 impl Counters {
-    /// This one leads.
+    /// Records the leader, and counts a change.
     pub(super) fn see_leader(&self, leader: u32) {
         if self.leader.swap(leader, Ordering::Relaxed) != leader {
             self.leader_changes.fetch_add(1, Ordering::Relaxed);
@@ -153,7 +153,7 @@ impl Counters {
     }
 }
 
-/// One more of something, for as long as this is there.
+/// Guard that counts one more of something while it lives.
 #[derive(Debug)]
 pub(super) struct OneMore(Arc<Counters>, fn(&Counters) -> &AtomicI64);
 

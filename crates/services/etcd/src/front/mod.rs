@@ -78,7 +78,7 @@ pub enum BindError {
     /// The address cannot be listened on.
     #[error("cannot listen on --client {address}: {source}")]
     Listen {
-        /// As it was given.
+        /// Address as given.
         address: String,
         /// Error of the system.
         source: io::Error,
@@ -88,7 +88,7 @@ pub enum BindError {
         "cannot listen on --client {address}: other machines can reach this address, and there is no authentication"
     )]
     Unprotected {
-        /// As it was given.
+        /// Address as given.
         address: String,
     },
 }

@@ -11,7 +11,7 @@ use tonic::Status;
 
 use super::errors;
 
-/// At a time; each takes tens of milliseconds of a processor, and 19 MiB.
+/// Maximum number of concurrent hashes; each takes tens of milliseconds of a processor, and 19 MiB.
 const AT_ONCE: usize = 2;
 /// Maximum number of waiting checks. More are refused: a client that guesses passwords delays
 /// others for a second or two at most.

@@ -10,7 +10,7 @@ use crate::auth::{Credentials, NAME_BYTES_MAX, SECRET_BYTES};
 const VERSION: u8 = 1;
 const HEAD_BYTES: usize = 1 + 3 * 8;
 const SIGNATURE_BYTES: usize = 32;
-/// For how long a token is good after the login, at any member, and after its last use, at one that
+/// Lifetime of a token after the login, at any member, and after its last use, at a member that
 /// knows it.
 pub(super) const LIFE_MS: u64 = 300_000;
 /// Maximum clock lead of the member that issued the token over this one.

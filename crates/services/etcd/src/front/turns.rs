@@ -250,7 +250,7 @@ impl Turns {
         self.find(asker, request).await
     }
 
-    /// The same, of all that was acknowledged.
+    /// As `first`, linearizably.
     pub(super) async fn first_now(
         &self,
         asker: &Asker,
@@ -286,7 +286,7 @@ fn first_of(prefix: &[u8]) -> RangeRequest {
     }
 }
 
-/// All keys with this prefix.
+/// As `wait_for`, for all keys with this prefix.
 pub(super) async fn wait_for_prefix(
     batches: &mut Receiver<Arc<Batch>>,
     prefix: &[u8],

@@ -100,7 +100,7 @@ impl WatchService for Watch {
     }
 }
 
-/// One stream, on the side of the server.
+/// A stream, on the server side.
 struct WatchStream {
     asking: Arc<Asking>,
     hub: Arc<Hub>,
@@ -176,7 +176,7 @@ impl WatchStream {
         }
     }
 
-    /// The same, without requests.
+    /// Serves the stream after the end of its requests.
     async fn listen(
         &mut self,
         mut batches: broadcast::Receiver<Arc<Batch>>,

@@ -74,7 +74,7 @@ impl Source for Vec<u8> {
 
 const MAGIC: u32 = 0xed0c_daed;
 const VERSION: u32 = 2;
-/// Before the elements of a page.
+/// Bytes before the elements of a page.
 const HEAD: usize = 16;
 /// Bytes of the content of a meta page, after its head, including the checksum.
 const META: usize = 64;
@@ -124,7 +124,7 @@ fn sum(bytes: &[u8]) -> u64 {
 struct Meta {
     page: u64,
     root: u64,
-    /// No page from here on is used.
+    /// Number of pages in use: no page from here on is used.
     pages: u64,
     transaction: u64,
 }
@@ -183,9 +183,9 @@ pub(super) struct Trees<'s> {
 /// Location of a bucket's elements.
 #[derive(Clone, Debug)]
 pub(super) enum Bucket {
-    /// In a tree of its own, with this root.
+    /// A tree of its own, with this root.
     Tree(u64),
-    /// In this page, which lies there in the file.
+    /// Inline in this page, at this offset in the file.
     Here(Vec<u8>, u64),
 }
 

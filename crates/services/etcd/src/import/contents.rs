@@ -79,17 +79,17 @@ struct Change {
     record: (u64, u32),
 }
 
-/// All that is in a snapshot, but values.
+/// Contents of a snapshot, except values.
 pub struct Contents<'s> {
     source: &'s dyn Source,
     status: Status,
     /// Keys, one behind the other.
     keys: Vec<u8>,
-    /// In the order of their revisions.
+    /// Changes in order of revisions.
     changes: Vec<Change>,
-    /// All of them by key, the newest of each first.
+    /// Indexes of the changes by key, the newest of each key first.
     by_key: Vec<usize>,
-    /// In the order of their ids: those, and for how many seconds each is granted.
+    /// Leases in order of ids, with the seconds for which each is granted.
     leases: Vec<(i64, i64)>,
     auth: Brought,
     scheduled: i64,
@@ -306,7 +306,7 @@ impl<'s> Contents<'s> {
         self.scheduled.max(self.finished)
     }
 
-    /// All that was given up before this revision is gone.
+    /// Returns the revision up to which compacted history has been removed.
     pub(super) fn scrubbed(&self) -> i64 {
         self.finished.min(self.compacted()).max(0)
     }

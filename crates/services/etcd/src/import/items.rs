@@ -46,7 +46,7 @@ enum Stage {
 pub struct Items<'c> {
     contents: &'c Contents<'c>,
     auth: Vec<(Vec<u8>, Vec<u8>)>,
-    /// When leases begin anew, Unix time in milliseconds.
+    /// Time from which leases are extended, Unix time in milliseconds.
     begins_ms: u64,
     /// Deadlines, with the leases that have them.
     deadlines: Vec<(u64, u64)>,
@@ -58,10 +58,10 @@ pub struct Items<'c> {
 }
 
 impl<'c> Items<'c> {
-    /// From the first one on.
+    /// Starts at the first item.
     ///
     /// # Errors
-    /// This service has bounds that the snapshot is beyond of.
+    /// The snapshot exceeds a limit of this service.
     pub fn new(contents: &'c Contents<'c>, settings: &Settings) -> Result<Self, Bad> {
         let leases = contents.leases();
         if leases.len() as u64 > LEASES_MAX {

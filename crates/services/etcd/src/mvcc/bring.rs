@@ -34,7 +34,7 @@ pub(crate) fn attached(id: i64, key: &[u8]) -> Place {
     (layout::attached(id, key), Bytes::new())
 }
 
-/// When a lease ends.
+/// Returns the entry of a lease in the index by deadline.
 pub(crate) fn deadline(at: u64, id: i64) -> Place {
     (layout::deadline(at, id), Bytes::new())
 }

@@ -31,7 +31,7 @@ impl Budget {
     /// Budget of a query.
     pub const QUERY: Self = Self { bytes: QUERY_BYTES_MAX, visits: u64::MAX };
 
-    /// One of this size, for tests.
+    /// A budget of this size, for tests.
     pub const fn of(bytes: u64, visits: u64) -> Self {
         Self { bytes, visits }
     }

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::refusal::Refusal;
 
-/// Most changes that one step looks at.
+/// Maximum number of changes that one step visits.
 pub const SCRUB_MAX: usize = 1000;
 
 impl Mvcc {

@@ -15,7 +15,8 @@ use crate::{
     refusal::Refusal,
 };
 
-/// Most changes that one page looks at, but for those of one transaction, which stay together.
+/// Maximum number of changes that one page visits, except that those of one transaction stay
+/// together.
 const VISITS_MAX: usize = 5_000;
 /// Bytes of a page, about.
 const PAGE_BYTES: usize = 1 << 20;

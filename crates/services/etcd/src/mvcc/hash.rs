@@ -19,7 +19,7 @@ use crate::{
     refusal::Refusal,
 };
 
-/// Most keys and changes that one page looks at.
+/// Maximum number of keys and changes that one page visits.
 const VISITS_MAX: usize = 5_000;
 /// Bytes that it looks at, about.
 const PAGE_BYTES: usize = 4 << 20;

@@ -45,7 +45,7 @@ pub(crate) const PLACE_BYTES_MAX: usize = 1 + 2 * KEY_BYTES_MAX + 2 + 16;
 /// cluster lives.
 const REVISION_MAX: i64 = i64::MAX / 2;
 
-/// One change: the transaction's revision, and the place of the change in it.
+/// Revision of a change: that of the transaction, and the position of the change in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Revision {
     /// The transaction's.
@@ -159,7 +159,7 @@ pub(super) fn revision(revision: Revision) -> Vec<u8> {
     place
 }
 
-/// Which revision is kept there.
+/// Returns the revision of a change's place.
 pub(super) fn parse_revision(place: &[u8]) -> Option<Revision> {
     let bytes = place.get(1..)?.try_into().ok()?;
     Some(Revision::from_bytes(bytes))
@@ -245,9 +245,9 @@ impl Record {
 /// A lease: when keys go by themselves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
-    /// For how many seconds it was granted.
+    /// Seconds for which it was granted.
     pub granted: i64,
-    /// When it ends, Unix time in milliseconds.
+    /// Deadline, Unix time in milliseconds.
     pub deadline: u64,
     /// Number of keys attached to it.
     pub keys: u64,
@@ -285,7 +285,7 @@ pub(super) const fn leases_end() -> [u8; 1] {
     [LEASES + 1]
 }
 
-/// Which lease is there.
+/// Returns the lease at a place.
 pub(super) fn parse_lease(place: &[u8]) -> Option<i64> {
     let id = place.get(1..)?.try_into().ok()?;
     Some(i64::from_be_bytes(id))
@@ -305,7 +305,7 @@ pub(super) fn attached_end(id: i64) -> Vec<u8> {
     }
 }
 
-/// Which key goes with a lease.
+/// Returns the key that a place attaches to a lease.
 pub(super) fn parse_attached(place: &[u8]) -> Option<&[u8]> {
     place.get(9..)
 }
@@ -325,7 +325,7 @@ pub(super) const fn deadlines_end() -> [u8; 1] {
     [DEADLINES + 1]
 }
 
-/// Which deadline of which lease is there.
+/// Returns the deadline and the lease at a place of the index.
 pub(super) fn parse_deadline(place: &[u8]) -> Option<(u64, i64)> {
     let (at, id) = place.get(1..)?.split_first_chunk::<8>()?;
     let id = i64::from_be_bytes(id.try_into().ok()?);
@@ -342,7 +342,7 @@ pub(super) const fn alarms_end() -> [u8; 1] {
     [ALARMS + 1]
 }
 
-/// Which alarm of which member is there.
+/// Returns the kind and the member of an alarm's place.
 pub(super) fn parse_alarm(place: &[u8]) -> Option<(u8, u64)> {
     let (kind, member) = place.get(1..)?.split_first()?;
     Some((*kind, u64::from_be_bytes(member.try_into().ok()?)))
@@ -355,7 +355,7 @@ pub(super) struct State {
     pub(super) revision: i64,
     /// History before it was given up; -1 if none was ever.
     pub(super) compacted: i64,
-    /// All that was given up before this revision is gone.
+    /// Compacted history before this revision has been removed.
     pub(super) scrubbed: Revision,
     /// Leases that are stored.
     pub(super) leases: u64,

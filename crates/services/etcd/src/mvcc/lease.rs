@@ -40,10 +40,10 @@ const KEYS_STEP: usize = 1000;
 /// each time.
 #[derive(Debug, Default)]
 pub(super) struct Ends {
-    /// No lease has a deadline before this one; of those that end together, the order of ids is
-    /// that of unsigned numbers. At most one above the group's time: new deadlines are later.
+    /// Lower bound of all deadlines; leases with the same deadline are in the order of their ids as
+    /// unsigned numbers. At most one above the group's time: new deadlines are later.
     earliest: Cell<(u64, u64)>,
-    /// None has a deadline above the group's time and below this one.
+    /// No deadline is above the group's time and below this one.
     next: Cell<u64>,
 }
 
@@ -128,7 +128,7 @@ impl Mvcc {
         }
     }
 
-    /// When a lease ends that begins at this moment: not earlier than its time, whatever the clock
+    /// Returns the deadline of a lease granted now: not earlier than its time, whatever the clock
     /// said.
     fn deadline_of(&self, granted: i64, now_ms: u64) -> u64 {
         let ms = u64::try_from(granted).unwrap_or(0).saturating_mul(1000);

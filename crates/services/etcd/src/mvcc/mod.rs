@@ -39,11 +39,11 @@ use self::{
 use crate::store::{Store, counted::Counted};
 use quorate::LoadError;
 
-/// All keys, with their history as far as it is not compacted.
+/// All keys, with their history since the compaction.
 pub struct Mvcc {
     store: Counted,
     state: State,
-    /// Some member has no space: there is an alarm that says so.
+    /// There is an alarm that a member has no space.
     lacks_space: bool,
     ends: Ends,
     /// The group's time, Unix time in milliseconds.
@@ -110,7 +110,7 @@ impl Mvcc {
         &*self.store
     }
 
-    /// The same for all that changes no entry.
+    /// Returns the store below for writes that change no entry.
     pub(crate) fn below(&mut self) -> &mut dyn Store {
         self.store.below()
     }

@@ -23,7 +23,7 @@ use crate::{
     refusal::Refusal,
 };
 
-/// Most keys that one page looks at.
+/// Maximum number of keys that one page visits.
 pub const PAGE_VISITS_MAX: u64 = 5_000;
 /// Bytes of a page, about.
 const PAGE_BYTES: usize = 1 << 20;
@@ -68,7 +68,7 @@ impl Paging {
         self.at.is_some() && self.request.revision <= 0
     }
 
-    /// The same range from the start.
+    /// Restarts the range.
     #[must_use]
     pub fn restarted(self) -> Self {
         Self::new(self.request)

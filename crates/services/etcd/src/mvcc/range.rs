@@ -150,7 +150,7 @@ impl<'t> Taking<'t> {
 }
 
 impl Mvcc {
-    /// Which revision a request asks for; `now` is the one that it sees as the present.
+    /// Returns the revision that a request asks for; `now` is the one that it sees as the present.
     pub(super) fn revision_of(&self, request: &RangeRequest, now: i64) -> Result<i64, Refusal> {
         if request.revision > now {
             return Err(Refusal::FutureRevision);

@@ -58,7 +58,7 @@ impl<'m> Writing<'m> {
         }
     }
 
-    /// All of it counts. The revision now.
+    /// Commits the transaction; returns the revision.
     pub(super) fn finish(self) -> i64 {
         let mut state = self.mvcc.state;
         state.revision = self.now();
@@ -66,7 +66,7 @@ impl<'m> Writing<'m> {
         state.revision
     }
 
-    /// Nothing of it counts.
+    /// Undoes the transaction.
     pub(super) fn take_back(self) {
         for (place, old) in self.undo.into_iter().flatten().rev() {
             match old {

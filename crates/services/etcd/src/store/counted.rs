@@ -57,7 +57,7 @@ impl Counted {
         self.bytes
     }
 
-    /// For all that changes no entry.
+    /// Returns the store below for calls that change no entry.
     pub(crate) fn below(&mut self) -> &mut dyn Store {
         &mut *self.store
     }

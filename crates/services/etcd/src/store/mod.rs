@@ -76,7 +76,7 @@ pub trait Store: Send {
     /// [`StateMachine::begin_load`](quorate::StateMachine::begin_load).
     fn begin_load(&mut self) -> Result<(), LoadError>;
 
-    /// One of them; they come in order.
+    /// Loads an entry; entries are loaded in order.
     fn load(&mut self, key: &[u8], value: Bytes) -> Result<(), LoadError>;
 
     /// Ends a load; as [`StateMachine::finish_load`](quorate::StateMachine::finish_load).

@@ -27,7 +27,7 @@ const AUTH_TRIES: u32 = 5;
 #[derive(Clone)]
 enum Work {
     Command(Vec<u8>),
-    /// One that says when it was taken.
+    /// A command that contains the time at which it was taken.
     CommandAt(Arc<dyn Fn(u64) -> Vec<u8> + Send + Sync>),
     Query(Vec<u8>, Freshness),
 }
@@ -68,7 +68,7 @@ impl Asking {
         self.ask(asker, &self.memory, &work).await
     }
 
-    /// The same of a command that says when it was taken.
+    /// As `execute`, for a command that contains the time at which it was taken.
     pub(in crate::front) async fn execute_at<M: Message + Default>(
         &self,
         asker: &Asker,
@@ -88,7 +88,7 @@ impl Asking {
         self.query_within(asker, &self.memory, query, freshness).await
     }
 
-    /// The same, with other memory for the answer.
+    /// As `query`, with other memory for the answer.
     pub(in crate::front) async fn query_within<M: Message + Default>(
         &self,
         asker: &Asker,

@@ -77,7 +77,7 @@ impl Frames {
     }
 }
 
-/// One JSON text per message, each in a line.
+/// Messages as JSON texts, one per line.
 pub(super) struct Lines {
     frames: Frames,
     kind: MessageDescriptor,

@@ -22,7 +22,7 @@ use crate::{
     },
 };
 
-/// One watcher.
+/// A watcher.
 #[derive(Debug)]
 pub(super) struct Watcher {
     key: Bytes,
@@ -173,7 +173,7 @@ impl<'e> ByKey<'e> {
 /// Events that lagging watchers need.
 #[derive(Debug)]
 pub(super) struct Behind {
-    /// From this revision on.
+    /// First revision needed.
     pub(super) next: i64,
     /// Include previous key-value pairs.
     pub(super) prev: bool,
@@ -385,8 +385,8 @@ mod tests {
         all
     }
 
-    /// One after the other, each from the same events, of which it finds its own without looking at
-    /// the rest.
+    /// Watchers get their events in order, each from the same batch, and find their own without
+    /// looking at the rest.
     #[test]
     fn each_watcher_is_told_its_own_in_order() {
         let mut all = watchers(&[("a", "", 5), ("a", "c", 5), ("", "\0", 7), ("x", "", 5)]);

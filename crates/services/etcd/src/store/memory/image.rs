@@ -6,11 +6,11 @@ use std::{collections::BTreeMap, ops::Bound};
 use bytes::Bytes;
 use quorate::Imaged;
 
-/// Most bytes kept for an image.
+/// Maximum bytes kept for an image.
 const KEPT_BYTES_MAX: usize = 256 << 20;
-/// The part of a smaller store.
+/// Fraction of a smaller store that may be kept.
 const KEPT_PART: u64 = 4;
-/// May be kept even if the store is smaller still: as much as a few batches write.
+/// Minimum of that limit: as much as a few batches write.
 const KEPT_BYTES_MIN: usize = 16 << 20;
 /// Approximate overhead of a kept entry.
 const ENTRY_BYTES: usize = 96;
@@ -26,7 +26,7 @@ pub(super) struct Image {
     /// `None`: there was no entry.
     kept: BTreeMap<Box<[u8]>, Option<Bytes>>,
     kept_bytes: usize,
-    /// Most bytes that may be kept.
+    /// Maximum bytes that may be kept.
     bytes_max: usize,
 }
 
