@@ -126,7 +126,7 @@ fn lease(dice: &mut Dice, service: &mut Service, model: &mut Model) {
     }
 }
 
-/// All pages of what happened.
+/// Returns all pages of events.
 fn all_events(service: &Service, from: i64) -> Result<Vec<Event>, Refusal> {
     let (mut events, mut next) = (Vec::new(), from);
     loop {

@@ -30,7 +30,7 @@ fn op(request: Request) -> RequestOp {
     RequestOp { request: Some(request) }
 }
 
-/// All entries of the store.
+/// Returns all entries of the store.
 fn entries(mvcc: &Mvcc) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut entries = Vec::new();
     mvcc.store().scan(&[], &[u8::MAX], &mut |key, value| {
@@ -167,7 +167,7 @@ fn deleting_within_a_transaction_counts() {
     assert_eq!(mvcc.delete(&all, Budget::of(0, 0)).unwrap().deleted, 10);
 }
 
-/// More keys than are deleted at a time, in one revision.
+/// More keys than are deleted at a time are still deleted in one revision.
 #[test]
 fn many_keys_are_deleted_in_one_revision() {
     let mut mvcc = Mvcc::new(Box::new(MemoryStore::new()));
@@ -183,7 +183,7 @@ fn many_keys_are_deleted_in_one_revision() {
     assert_eq!(mvcc.delete(&most, Budget::COMMAND).unwrap().deleted, 0);
 }
 
-/// Only reads say that any node may answer.
+/// A transaction is serializable only if its reads are; comparisons do not count.
 #[test]
 fn a_transaction_that_only_compares_is_not_serializable() {
     let compare = TxnRequest { compare: vec![Compare::default()], ..TxnRequest::default() };

@@ -76,7 +76,7 @@ impl DerefMut for Home {
     }
 }
 
-/// One over each store.
+/// Returns a service over each store.
 pub fn both() -> [Home; 2] {
     [Home::in_memory(), Home::on_disk()]
 }
@@ -116,7 +116,7 @@ pub fn range_while(
     }
 }
 
-/// The same while nothing happens.
+/// Reads a range in pages, without concurrent changes.
 pub fn range(
     service: &Service,
     request: RangeRequest,

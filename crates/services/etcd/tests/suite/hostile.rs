@@ -80,7 +80,7 @@ fn a_transaction_within_a_transaction_and_so_on_has_an_end() {
     assert_eq!(apply_bytes(&mut service(), &shallow)[0], 0);
 }
 
-/// As deep as may be: its answer can be read. One deeper is refused before it is proposed.
+/// At the maximum depth the answer can be read. One level deeper is refused before it is proposed.
 #[test]
 fn nested_transactions_are_as_deep_as_their_answers_can_be_read() {
     let nested = |depth: usize| {

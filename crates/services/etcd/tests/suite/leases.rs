@@ -63,7 +63,7 @@ fn keys_of_a_lease_are_bounded_in_number() {
     assert_eq!(put(&mut full, "c", 1), Err(Refusal::LeaseFull));
 }
 
-/// More than are copied at a time, and more than one command ends.
+/// The leases have more keys than are copied at a time, and than one command deletes.
 #[test]
 fn leases_with_many_keys_end_in_bounded_steps() {
     let mut service = service();

@@ -17,7 +17,7 @@ use quorate_etcd::{
 
 type Keys = BTreeMap<Vec<u8>, KeyValue>;
 
-/// One change: the revision, the key, and the value with its lease unless it deleted the key.
+/// A change: the revision, the key, and the value with its lease unless it deleted the key.
 type Change = (i64, Vec<u8>, Option<(Vec<u8>, i64)>);
 
 #[derive(Clone)]
@@ -27,7 +27,7 @@ pub struct Model {
     /// The group's time.
     pub time: u64,
     log: Vec<Change>,
-    /// For how many seconds each is granted, and when it ends.
+    /// Granted seconds and deadline of each lease.
     leases: BTreeMap<i64, (i64, u64)>,
 }
 
@@ -63,7 +63,7 @@ impl Model {
         Self { revision: 1, compacted: -1, time: 0, log: Vec::new(), leases: BTreeMap::new() }
     }
 
-    /// All keys at the end of this revision.
+    /// Returns all keys at the end of this revision.
     fn at(&self, revision: i64) -> Keys {
         let mut keys = Keys::new();
         for change in self.log.iter().take_while(|change| change.0 <= revision) {
@@ -173,7 +173,7 @@ impl Model {
         }
     }
 
-    /// All or nothing.
+    /// Undoes all changes if one fails.
     fn atomically<T>(
         &mut self,
         work: impl FnOnce(&mut Self, i64) -> Result<T, Refusal>,
@@ -372,7 +372,7 @@ impl Model {
         Ok(self.revision)
     }
 
-    /// Returns whether any lease has expired.
+    /// Ends expired leases; returns whether there were any.
     pub fn expire(&mut self) -> bool {
         let ended = self.leases.iter().filter(|(_, lease)| lease.1 <= self.time);
         let mut ended: Vec<_> = ended.map(|(id, lease)| (lease.1, *id)).collect();
@@ -425,7 +425,7 @@ impl Model {
         Ok(events)
     }
 
-    /// Every key that ever was.
+    /// Returns every key that ever existed.
     pub fn keys(&self) -> BTreeSet<Vec<u8>> {
         self.log.iter().map(|(_, key, _)| key.clone()).collect()
     }

@@ -50,7 +50,7 @@ enum Asked {
         key: usize,
         value: String,
     },
-    /// The same, if the key was last changed in this revision.
+    /// A put on condition that the key was last changed in this revision.
     Swap {
         key: usize,
         value: String,
@@ -110,7 +110,7 @@ struct World {
     /// Highest revision that any client has received.
     told: i64,
     values: u64,
-    /// When each lease was asked for, or to be kept alive, the last time that this was granted.
+    /// Time of the last successful grant or keep-alive request of each lease.
     leases: BTreeMap<i64, u64>,
     /// Nodes that are down, and when they come back; and the one that is cut off.
     down: BTreeMap<NodeId, u64>,

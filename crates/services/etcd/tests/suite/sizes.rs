@@ -50,7 +50,7 @@ fn an_image_of_an_earlier_version_has_no_size_and_gets_one() {
     assert_eq!(image(&mut copy, 100), now);
 }
 
-/// As in a snapshot of etcd that was taken between the end of a lease and that of its keys.
+/// As in a snapshot of etcd that was taken between the end of a lease and the deletion of its keys.
 #[test]
 fn a_lease_that_is_gone_is_only_a_number() {
     let mut service = service();

@@ -142,7 +142,7 @@ impl Watched {
     }
 }
 
-/// Without the bound it is the square of that.
+/// Without the bound the number of visits is quadratic.
 #[test]
 fn compaction_looks_at_few_entries_however_often_a_key_changed() {
     let mut watched = Watched::new();

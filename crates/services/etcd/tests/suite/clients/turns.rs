@@ -33,7 +33,7 @@ fn lock(lease: i64) -> LockRequest {
     LockRequest { name: "l".into(), lease }
 }
 
-/// At whichever node they ask: one has the lock, the others wait in the order in which they came.
+/// One client has the lock, and the others wait in the order of their requests, at any node.
 #[test]
 fn a_lock_goes_from_one_to_the_next() {
     let folder = tempfile::tempdir().unwrap();

@@ -151,14 +151,14 @@ pub fn write(buckets: &Buckets, length: usize) -> Vec<u8> {
     writer.bytes
 }
 
-/// The same with a checksum, as `etcdctl` saves it.
+/// The file with a checksum, as `etcdctl` saves it.
 pub fn saved(mut file: Vec<u8>) -> Vec<u8> {
     let sum = Sha256::digest(&file);
     file.extend_from_slice(&sum);
     file
 }
 
-/// All that happened to a service, in order.
+/// Returns all events of a service, in order.
 fn events(service: &Service) -> Vec<Event> {
     let (mut all, mut from) = (Vec::new(), 1);
     loop {

@@ -81,7 +81,7 @@ fn what_is_no_snapshot_is_named() {
     assert!(import(&write(&Buckets::new(), 4096)).is_err());
 }
 
-/// One of the two first pages is enough, if it is whole.
+/// One of the two meta pages is enough, if it is whole.
 #[test]
 fn a_torn_first_page_is_made_up_for() {
     for page in [512, 4096] {

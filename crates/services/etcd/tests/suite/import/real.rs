@@ -26,7 +26,7 @@ fn file() -> Vec<u8> {
     include_bytes!("etcd-3.7.3.db").to_vec()
 }
 
-/// As a member asks: clients would have to log in.
+/// Asks as a member: clients would have to log in.
 fn ask<M: Message + Default>(service: &Service, query: &Query) -> Result<M, Refusal> {
     let mut reply = Vec::new();
     service.query(&By::Member.before(query.encode()), 0, &mut reply);
