@@ -14,9 +14,9 @@ const LOG: usize = 32;
 const ADMIN: usize = 64;
 /// Tables that the store reads and writes while it merges them.
 const STORE_AT_WORK: usize = 64;
-/// To each other node: two lanes, each with a connection that replaces it.
+/// Connections per other node: two lanes, each with a connection that replaces it.
 const PER_PEER: usize = 4;
-/// With fewer for each a node is of no use.
+/// With fewer descriptors for each purpose a node is of no use.
 const FEW: usize = 16;
 const CLIENTS_MAX: usize = 10_000;
 const STORE_FILES_MAX: usize = 4096;

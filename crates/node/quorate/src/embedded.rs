@@ -69,14 +69,14 @@ impl Builder {
         }
     }
 
-    /// Which node this is.
+    /// Sets the id of this node.
     #[must_use]
     pub fn node(mut self, node: u32) -> Self {
         self.settings.node = Some(NodeId(node));
         self
     }
 
-    /// All members: id, and address for peers as `HOST:PORT`. The same on every node.
+    /// Sets all members: id, and address for peers as `HOST:PORT`. The same on every node.
     #[must_use]
     pub fn cluster<A: Into<String>>(mut self, members: impl IntoIterator<Item = (u32, A)>) -> Self {
         let member = |(node, address): (u32, A)| (NodeId(node), address.into());
@@ -124,7 +124,7 @@ impl Builder {
         self
     }
 
-    /// When something counts as done, for the whole group and its life; durable by default.
+    /// Sets the durability class, for the whole group and its life; durable by default.
     #[must_use]
     pub fn durability(mut self, class: Class) -> Self {
         self.settings.class = Some(class);
@@ -273,7 +273,7 @@ impl Embedded {
         self.handle.status()
     }
 
-    /// More questions: metrics, transfer of leadership.
+    /// Returns the handle for further questions and orders: metrics, transfer of leadership.
     pub fn handle(&self) -> &Handle {
         &self.handle
     }

@@ -10,12 +10,12 @@ use quorate_wire::RefusalCode;
 /// Code of the error that says that a stop was asked for.
 pub const STOPPED: &str = "stopped";
 
-/// One clear error.
+/// An error, with a code for programs and a message for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
-    /// For programs: lower-case words joined by `_`.
+    /// Code for programs: lower-case words joined by `_`.
     pub code: &'static str,
-    /// For people.
+    /// Message for people.
     pub message: String,
     /// Advice on how to fix it; may be empty.
     pub hint: String,

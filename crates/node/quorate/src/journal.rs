@@ -24,7 +24,7 @@ const EVERY_MS: u64 = 10_000;
 const LEADERSHIP_BURST: u32 = 20;
 const PROGRESS_BURST: u32 = 6;
 
-/// One line, without time and node.
+/// A line, without time and node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Line {
     level: Level,
@@ -42,7 +42,7 @@ pub(crate) struct Journal {
     unled: Option<String>,
     /// Last reported leader.
     leader: Option<(NodeId, Ballot)>,
-    /// When this node's last ballot began.
+    /// Last ballot of this node, and the time when it began.
     campaign: Option<(Ballot, Time)>,
     without_vote: bool,
 }

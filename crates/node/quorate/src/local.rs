@@ -25,11 +25,11 @@ const LOCAL_QUERIES_MAX: usize = 8;
 pub(crate) enum Wanted {
     /// Order and execute.
     Execute(Vec<u8>),
-    /// The same of a command that says when it was taken.
+    /// As `Execute`, for a command that contains the time at which it was taken.
     ExecuteAt(Box<dyn FnOnce(u64) -> Vec<u8> + Send>),
-    /// The same, once in a session.
+    /// As `Execute`, once in a session.
     ExecuteOnce(Sequenced, Vec<u8>),
-    /// A session.
+    /// Register a session.
     Register,
     /// Ask, linearizably.
     Query(Vec<u8>),
@@ -151,9 +151,9 @@ impl Local {
         self.put(Wanted::Execute(command.into()), done)
     }
 
-    /// The same of a command with a deadline: `make` gets this node's time, Unix time in
-    /// milliseconds, and makes it. That is the group's clock ([time-3]), which the program's own
-    /// is not; until the node knows it, the command waits, and those behind it ([time-4]). `make`
+    /// As [`Local::submit`], for a command with a deadline: `make` gets this node's time, Unix time
+    /// in milliseconds, and makes it. That is the group's clock ([time-3]), which the program's own
+    /// is not; until the node knows it, the command waits, and those after it ([time-4]). `make`
     /// runs on the node's thread, as `done` does.
     pub fn submit_at(
         &self,
@@ -163,8 +163,8 @@ impl Local {
         self.put(Wanted::ExecuteAt(Box::new(make)), done)
     }
 
-    /// The same, once in a session, however often and through whichever node it is sent
-    /// ([session-2]).
+    /// As [`Local::submit`], but executed once in a session, however often and through whichever
+    /// node it is sent ([session-2]).
     pub fn submit_once(
         &self,
         at: Sequenced,

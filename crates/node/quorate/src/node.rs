@@ -1,4 +1,4 @@
-//! From a folder with an identity to a node that a reactor can run.
+//! Opens a folder with an identity as a node that a reactor can run.
 
 use std::{path::PathBuf, thread, time::Duration};
 
@@ -30,9 +30,9 @@ const ROOM_WAIT: Duration = Duration::from_millis(250);
 pub enum Opening<'a> {
     /// A disk driver was chosen; the text says which, and why.
     Disk(&'a str),
-    /// The log is read, and that is how far it is.
+    /// Progress of reading the log.
     ReadingLog(Reading),
-    /// Nothing happens until there is what the text says.
+    /// Waits for the condition in the text.
     Waiting(&'a str),
 }
 

@@ -21,7 +21,7 @@ pub struct Settings {
     pub data: PathBuf,
     /// Id of this node; found in the folder after the first start.
     pub node: Option<NodeId>,
-    /// All members and where they listen for peers. Needed at the first start of a cluster of more
+    /// All members and their addresses for peers. Needed at the first start of a cluster of more
     /// than one; later the stored membership wins. Empty if not given.
     pub cluster: BTreeMap<NodeId, String>,
     /// Role to take in an existing cluster, which the node joins; `None`: it founds one, or is one
@@ -60,15 +60,15 @@ pub struct Settings {
     pub snapshot_ratio: u32,
     /// Above this size the log is not kept for nodes that are behind: they get a snapshot.
     pub log_bytes_max: u64,
-    /// Most bytes per second of snapshots, written and sent together; `None`: as fast as it goes.
+    /// Maximum bytes per second of snapshots, written and sent together; `None`: unlimited.
     pub transfer_bytes_per_second: Option<u64>,
-    /// When it reads everything that it keeps, to see whether it is sound, and how fast.
+    /// Schedule and speed of scrubs, which read all data of the node to verify it.
     pub scrub: ScrubOptions,
     /// Size of a new segment of the log.
     pub log_segment_bytes: u64,
     /// Limits of open files and connections.
     pub descriptors: Descriptors,
-    /// Most unparsed input of one client that the front may have to see at once.
+    /// Maximum unparsed input of one client that the front may have to see at once.
     pub client_input_bytes_max: usize,
     /// Memory for the replies and requests of all clients.
     pub client_memory_bytes: usize,

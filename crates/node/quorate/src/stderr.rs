@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-/// Most bytes of lines that wait for the thread.
+/// Maximum bytes of lines that wait for the thread.
 const BYTES_MAX: usize = 1 << 20;
 
 static LINES: OnceLock<Lines> = OnceLock::new();
