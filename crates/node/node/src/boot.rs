@@ -33,16 +33,16 @@ use crate::{
 pub enum Step<'a> {
     /// The disk of the log is opened; the text says what drives it, and why.
     Disk(&'a str),
-    /// The log is read, and that is how far it is.
+    /// Progress of reading the log.
     Reading(Reading),
     /// The last stop was unclean and votes may be forgotten, so the node starts in this new
     /// incarnation.
     Forgot(Incarnation),
     /// The log lost votes, in these places.
     Lost(&'a [String]),
-    /// As votes are lost, the node goes on in this new incarnation.
+    /// Votes were lost, so the node continues in this new incarnation.
     Replaced(Incarnation),
-    /// The log is open, and that is what it gave back.
+    /// The log is open, with these findings.
     Recovered(&'a Recovery),
 }
 
@@ -93,15 +93,15 @@ pub struct Parts<S, F> {
 /// Why a node does not start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BootError {
-    /// Its identity cannot be changed.
+    /// The identity cannot be changed.
     Identity(IdentityError),
-    /// Its log cannot be opened.
+    /// The log cannot be opened.
     Log(LogError),
-    /// The members that its identity names make no configuration.
+    /// The members of the identity are not a valid configuration.
     Members(Invalid),
     /// The replica cannot continue from the recovered state.
     Replica(OpenError),
-    /// Another node remembers more of this one than it may come to be above ([lie-4]).
+    /// Another node remembers more of this one than the node may recover ([lie-4]).
     FarBehind {
         /// The other node.
         by: NodeId,

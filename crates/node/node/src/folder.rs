@@ -61,7 +61,7 @@ impl LockedFolder {
         }
     }
 
-    /// As [`LockedFolder::create`], also of a folder in which a restore was interrupted.
+    /// As [`LockedFolder::create`], also for a folder in which a restore was interrupted.
     pub(crate) fn create_to_restore(folder: &Path) -> Result<Self, IdentityError> {
         if !folder.join(RESTORING).exists() {
             return Self::create(folder);
@@ -114,8 +114,7 @@ impl LockedFolder {
         })
     }
 
-    /// The same with a disk that is driven as wanted, and whose flushes take at least this long:
-    /// for measurements.
+    /// Sets the disk driver, and the minimum duration of a flush: for measurements.
     #[must_use]
     pub fn with_disk(self, engine: Want, flush: Duration) -> Self {
         Self { flush, engine, ..self }

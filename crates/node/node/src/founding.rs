@@ -20,9 +20,9 @@ use crate::{
 /// The operator's wishes at the first start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
-    /// This node, the group's class and its store, as far as they were given.
+    /// This node, the group's class and its store, if given.
     pub expected: Expected,
-    /// All members and where they listen for peers; empty if not given.
+    /// All members and their addresses for peers; empty if not given.
     pub cluster: BTreeMap<NodeId, String>,
     /// The store of a new cluster for which none is named.
     pub store_default: String,
@@ -131,7 +131,7 @@ impl<H: Home> Joining<H> {
 /// Answer to a node that joins a group which was founded by others ([join-2]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Joined {
-    /// Its id.
+    /// Id of the node.
     pub node: NodeId,
     /// Founding record of the group, the same for every node.
     pub founded: Founded,

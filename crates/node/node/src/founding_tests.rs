@@ -1,4 +1,4 @@
-//! First starts: what is kept of one that was interrupted, and what is refused.
+//! First starts: the state kept by an interrupted one, and refusals.
 
 use std::collections::{BTreeMap, BTreeSet};
 

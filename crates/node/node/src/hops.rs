@@ -9,10 +9,10 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::home::Home;
 
-/// In the folder of a node that stopped, if it was asked for stamps.
+/// File with the stamps in the folder of a stopped node, if stamping was enabled.
 const FILE: &str = "hops";
 
-/// None yet, by a clock that all processes of a machine read alike.
+/// Returns an empty ring, stamped by a clock that is common to all processes of a machine.
 pub fn ring() -> Hops {
     Hops::new(monotonic_ns)
 }

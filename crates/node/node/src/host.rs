@@ -47,7 +47,7 @@ pub struct Now {
 }
 
 impl Now {
-    /// This moment, with a way to speak to peers.
+    /// Returns a turn at this moment, which can send to peers.
     pub fn turn(self, plane: &mut dyn Plane) -> Turn<'_> {
         Turn { time: self.time, wall_ms: self.wall_ms, plane }
     }
@@ -58,7 +58,7 @@ impl Now {
 pub struct PeerUp {
     /// Who.
     pub member: Member,
-    /// Its process start.
+    /// Number of its process start.
     pub boot: u32,
     /// Levels that it supports ([level-4]).
     pub levels: Levels,
@@ -187,9 +187,9 @@ pub struct Wanted {
     pub asked: u64,
     /// Number of the hold.
     pub hold: u64,
-    /// Which stream.
+    /// The stream.
     pub stream: StreamName,
-    /// From where on.
+    /// Start position.
     pub position: u64,
     /// Maximum number of bytes.
     pub bytes_max: usize,
@@ -213,7 +213,7 @@ pub enum Outcome {
 /// A snapshot of the node's, with the metadata of a backup.
 #[derive(Debug)]
 pub struct Backup {
-    /// Its files stay while this lives.
+    /// The snapshot; its files are kept while this lives.
     pub snapshot: Held,
     /// Founding record of the group, the same for every node.
     pub founded: Founded,
@@ -241,7 +241,7 @@ impl Backup {
         Ok((header, files))
     }
 
-    /// The same of a backup with the bytes of streams, and their table.
+    /// Returns the header of a backup with the bytes of streams, and their table.
     pub fn header_with_streams(&self) -> Result<(Header, PartFiles, Table), Unreadable> {
         let (mut header, mut files) = self.header()?;
         let table = self.snapshot.streams(&mut files)?;
@@ -282,14 +282,14 @@ pub trait OperatorSide {
     /// Returns the information that a joining node needs.
     fn charter(&self) -> Charter;
 
-    /// This node's snapshot, for another thread to read; `None` if it has none.
+    /// Returns this node's snapshot, for another thread to read; `None` if it has none.
     fn backup(&mut self) -> Option<Backup>;
 
-    /// No bytes of streams that snapshots from now on speak of are let go, until that is dropped;
-    /// an earlier hold goes on, if it is not over.
+    /// Keeps all bytes of streams that snapshots from now on refer to, until the hold is dropped;
+    /// an earlier hold continues, if it is not over.
     ///
     /// # Errors
-    /// Why this node does not have them all.
+    /// The reason why this node does not have them all.
     fn hold_streams(&mut self, now: Now, earlier: Option<StreamHold>)
     -> Result<StreamHold, String>;
 

@@ -29,7 +29,8 @@ use crate::{home::Home, terms::Terms};
 /// The name of the file.
 pub(crate) const FILE: &str = "identity";
 pub(crate) use self::book::FILE as BOOK_FILE;
-/// Most founding members and most admitted nodes; bounds what a stranger can make a folder hold.
+/// Maximum number of founding members and of admitted nodes; bounds the data that a stranger can
+/// make a folder hold.
 pub const NODES_MAX: usize = 1024;
 
 /// Founding record: given to a folder at its first start, and fixed ever after.
@@ -94,7 +95,7 @@ pub struct Identity<H> {
     /// Incarnation and start that the next process is above, if this one has found out that its
     /// folder fell behind.
     owed: Option<(Incarnation, u32)>,
-    /// This process made it.
+    /// Created by this process.
     made_here: bool,
     book: AddressBook,
     book_unsaved: bool,
@@ -125,14 +126,14 @@ impl<H: Home> Identity<H> {
         Self::create_at(home, founding, Level::BASE)
     }
 
-    /// The same with what needs this level in it already ([level-10]).
+    /// As `create`, with contents that need this level already ([level-10]).
     pub fn create_at(home: H, founding: Founding, level: Level) -> Result<Self, IdentityError> {
         let book = AddressBook::founded(&founding.members);
         Self::make(home, founding, None, book, level)
     }
 
-    /// The same of a node that joins a group which was founded by others, and is to become this in
-    /// it. `book` says where they are.
+    /// Creates the identity of a node that joins a group which was founded by others, to take this
+    /// role in it. `book` has their addresses.
     pub fn join(
         home: H,
         founding: Founding,
@@ -326,7 +327,7 @@ impl<H: Home> Identity<H> {
         self.state.removed
     }
 
-    /// This node was removed from the group: it never starts again from this home ([member-1]).
+    /// Marks the node as removed from the group: it never starts again from this home ([member-1]).
     pub fn mark_removed(&mut self) -> Result<(), IdentityError> {
         self.change(|state| {
             state.removed = true;
@@ -398,7 +399,8 @@ impl<H: Home> Identity<H> {
         saved
     }
 
-    /// All votes and promises are on stable storage, and there will be no more ([volatile-4]).
+    /// Marks a clean stop: all votes and promises are on stable storage, and there will be no more
+    /// ([volatile-4]).
     pub fn mark_clean(&mut self) -> Result<(), IdentityError> {
         self.change(|state| {
             state.clean = true;
@@ -434,7 +436,7 @@ impl<H: Home> Identity<H> {
         Ok(before)
     }
 
-    /// In memory only what is on disk: a change that could not be saved did not happen.
+    /// Changes the state on disk, then in memory: a change that could not be saved did not happen.
     fn change(
         &mut self,
         edit: impl FnOnce(&mut State) -> Result<(), IdentityError>,

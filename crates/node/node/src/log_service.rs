@@ -29,7 +29,7 @@ pub const STORE: &str = "none";
 pub const REPLY_BYTES: usize = 8;
 /// Commands of one connection that wait for their reply; then it is not read any more.
 const OPEN_MAX: usize = 4096;
-/// The same for bytes of replies that the client does not take.
+/// Maximum bytes of replies that a client does not take; then it is not read any more.
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
 
 /// A service without state.
@@ -47,7 +47,7 @@ impl StateMachine for NoState {
         true
     }
 
-    /// No state, no items.
+    /// Without state there are no items.
     fn next_image(&mut self, _: usize, _: &mut dyn FnMut(&[u8])) -> Imaged {
         Imaged::End
     }
@@ -76,13 +76,13 @@ enum Ended {
     Asked,
     /// The state reported to a client of devices.
     Stands(Box<[u8; lent::STAND_BYTES]>),
-    /// Its request was taken.
+    /// The request was accepted.
     Taken,
-    /// From here on its commands are answered at this class.
+    /// Later commands are answered at this class.
     Class(&'static str),
 }
 
-/// One client.
+/// A client.
 #[derive(Debug, Default)]
 struct Connection {
     /// Identity that the client proved.
@@ -95,9 +95,9 @@ struct Connection {
     dirty: bool,
     /// The client sent malformed input.
     ending: bool,
-    /// Its next command waits until it is known who may do what ([access-4]).
+    /// The next command waits until the access rights are known ([access-4]).
     waits: bool,
-    /// When its commands are answered ([class-2]).
+    /// Class at which its commands are answered ([class-2]).
     class: Asked,
 }
 
@@ -152,13 +152,13 @@ impl Connection {
     }
 }
 
-/// All clients of a node.
+/// Front for all clients of a node.
 #[derive(Debug)]
 pub struct FrameFront {
     /// Introduction of this node.
     introduction: String,
     connections: BTreeMap<ConnectionId, Connection>,
-    /// For each command its connection, and its number there.
+    /// Connection of each command, and its number there.
     tags: Tags<(ConnectionId, u64)>,
     dirty: VecDeque<ConnectionId>,
     /// Commands that were refused for want of a role, since the start.

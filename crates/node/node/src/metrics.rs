@@ -423,7 +423,7 @@ fn latencies(counters: &Counters, out: &mut String) {
     );
 }
 
-/// The same of the log's writes.
+/// Writes the histogram of the log's writes.
 fn flush_times(times: &Durations, out: &mut String) {
     let name = "disk_flush_seconds";
     let help = "Seconds until log writes were on stable storage.";

@@ -56,9 +56,9 @@ pub struct NodeHost<H: Home, S: StateMachine, F> {
     /// counts only until the node itself is back.
     incarnations: BTreeMap<NodeId, Incarnation>,
     listener: Box<dyn Listener>,
-    /// When the last turn was.
+    /// Time of the last turn.
     time: Time,
-    /// The same as Unix time in milliseconds.
+    /// Time of the last turn as Unix time in milliseconds.
     wall_ms: u64,
     /// The network was given the addresses of the last process.
     told: bool,
@@ -68,7 +68,7 @@ pub struct NodeHost<H: Home, S: StateMachine, F> {
     write_at: Option<Time>,
     /// A level that this release does not support, of which a peer spoke.
     too_old: Option<Level>,
-    /// This node was once further than it is; the folder does not say so yet.
+    /// This node was once further than it is; the folder does not record that yet.
     fell_behind: Option<Memory>,
 }
 
@@ -109,7 +109,7 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
         self
     }
 
-    /// From now on what happens to commands is stamped into this ([`Host::hops`]).
+    /// Enables stamps of the hops of commands ([`Host::hops`]).
     #[must_use]
     pub fn stamping(mut self, hops: Hops) -> Self {
         self.replica.lend_hops(hops);

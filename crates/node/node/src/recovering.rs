@@ -304,7 +304,7 @@ mod tests {
         is_of(&folder.join("before-recover-1"), 1);
     }
 
-    /// Before the switch the node is as it was.
+    /// Before the switch the node is unchanged.
     #[test]
     fn an_attempt_that_is_cut_off_before_the_switch_leaves_no_trace() {
         let folder = tempfile::tempdir().unwrap();
@@ -364,7 +364,7 @@ mod tests {
         }
     }
 
-    /// As [`Recovering::finish`] finds it.
+    /// Creates the state that [`Recovering::finish`] expects.
     fn node_in(recovering: &Recovering) {
         fs::create_dir(recovering.work()).unwrap();
         fs::create_dir(recovering.old()).unwrap();

@@ -133,7 +133,7 @@ fn fill<R: Read>(
     Ok(())
 }
 
-/// There are none, or their bytes are not in the backup.
+/// Restores a backup that has no streams, or not their bytes.
 fn without_streams<R: Read>(
     from: R,
     checked: &Checked,

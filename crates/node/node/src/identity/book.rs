@@ -51,7 +51,7 @@ impl AddressBook {
         }
     }
 
-    /// As the network wants it.
+    /// Returns the table for the network.
     pub fn table(&self) -> PeerTable {
         let peers = self.peers.iter();
         PeerTable {

@@ -12,12 +12,12 @@ use super::NODES_MAX;
 pub enum IdentityError {
     /// The operating system refused.
     Io {
-        /// Which operation on which file, and how it failed.
+        /// The failed operation, its file, and the error.
         detail: String,
         /// Kind of the system's error.
         kind: io::ErrorKind,
     },
-    /// Another process has it.
+    /// The folder is in use by another process.
     InUse {
         /// The folder.
         folder: PathBuf,
@@ -29,12 +29,12 @@ pub enum IdentityError {
         /// The unexpected content.
         found: String,
     },
-    /// There is no identity in it.
+    /// There is no identity in the folder.
     Missing {
         /// The folder.
         folder: PathBuf,
     },
-    /// There is one already.
+    /// There is an identity already.
     Exists {
         /// The folder.
         folder: PathBuf,
@@ -82,7 +82,7 @@ pub enum IdentityError {
         /// The node.
         node: NodeId,
     },
-    /// As many nodes as may be were admitted.
+    /// The maximum number of nodes was admitted.
     TooManyNodes,
     /// A counter has no next number.
     Exhausted(&'static str),

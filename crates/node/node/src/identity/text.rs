@@ -14,10 +14,10 @@ use quorate_replica::group::As;
 use super::{Founding, NODES_MAX, State};
 use crate::terms::Terms;
 
-/// At level 8.
+/// First line at level 8.
 const FIRST_LINE: &str = "quorate identity 1";
-/// Above it, which a line of its own names: a release before levels refuses to start, and touches
-/// nothing ([level-8]).
+/// First line above it, followed by a line that names the level: a release before levels refuses to
+/// start, and touches nothing ([level-8]).
 const FIRST_LINE_WITH_LEVEL: &str = "quorate identity 2";
 
 /// Rejects contents that would not survive being written as lines.

@@ -1,20 +1,20 @@
 //! The class that a client of the log service asks for ([class-2]): a word where a length is
 //! expected, valid for the commands of its connection that follow.
 
-/// When commands of a connection are answered.
+/// Class at which the commands of a connection are answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Asked {
-    /// When the group has decided; so it is at first.
+    /// Once the group has decided; the default.
     #[default]
     Group,
-    /// When the command is on stable storage at a quorum, whatever class the group decides by.
+    /// Once the command is on stable storage at a quorum, whatever class the group decides by.
     Durable,
-    /// When the command is in memory at a quorum, whatever class the group decides by.
+    /// Once the command is in memory at a quorum, whatever class the group decides by.
     Volatile,
 }
 
 impl Asked {
-    /// All of them.
+    /// All classes.
     pub const ALL: [Self; 3] = [Self::Group, Self::Durable, Self::Volatile];
 
     /// Returns the word that a connection sends, once.

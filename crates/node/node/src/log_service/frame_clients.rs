@@ -7,7 +7,7 @@ use super::{Ended, REPLY_BYTES};
 
 /// Result of parsing a request.
 pub(super) enum Taken {
-    /// More bytes of it are needed.
+    /// More bytes are needed.
     Incomplete,
     /// Not a request.
     Malformed,

@@ -29,7 +29,7 @@ pub enum Status {
     NotLasting = 6,
     /// The group does not use the feature level that this takes; not executed.
     Level = 7,
-    /// In memory at a quorum, as was asked for, and not decided yet; the slot follows. It will be
+    /// In memory at a quorum, as requested, and not decided yet; the slot follows. It will be
     /// decided there unless a node of that quorum loses its memory before its disk has it.
     InMemory = 8,
 }
@@ -53,7 +53,7 @@ impl Status {
         }
     }
 
-    /// As in errors.
+    /// Returns the name of a status in errors.
     pub const fn name(byte: u8) -> &'static str {
         match byte {
             0 => "OK",

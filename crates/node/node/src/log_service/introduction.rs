@@ -41,7 +41,7 @@ pub enum Speaks {
 /// Parsed introduction of a node, as far as it was given.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Introduction {
-    /// Its protocol.
+    /// Protocol of the node.
     pub speaks: Speaks,
     /// `durable` or `volatile`.
     pub durability: Option<String>,

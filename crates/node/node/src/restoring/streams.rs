@@ -44,7 +44,7 @@ impl Streams {
         Ok(Self { disk, store, waits: 0, folder })
     }
 
-    /// These bytes follow one another.
+    /// Appends bytes to a stream.
     pub(super) fn put(
         &mut self,
         stream: StreamName,

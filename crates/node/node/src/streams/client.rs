@@ -82,7 +82,7 @@ impl Client {
         }
     }
 
-    /// There is room in the output.
+    /// Continues after space became free in the output.
     pub(crate) fn feed(&mut self, cx: &mut Cx<'_>) {
         match self {
             Self::Framed(client) => client.feed(cx),

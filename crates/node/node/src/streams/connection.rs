@@ -22,13 +22,13 @@ use crate::streams::{
     shared::{Cx, Owner, Shared},
 };
 
-/// Most bytes of a stream that are read ahead for one client, or wait to be sent to it: some reads
-/// of a disk, while others are sent.
+/// Maximum bytes of a stream that are read ahead for one client, or wait to be sent to it: some
+/// reads of a disk, while others are sent.
 pub const OUTPUT_BYTES_MAX: usize = 4 * FETCH_BYTES_MAX;
-/// The same while connections hold more than [`HELD_BYTES_EASY`] together, and the most of one read
-/// then.
+/// That maximum while connections hold more than [`HELD_BYTES_EASY`] together, and the maximum of
+/// one read then.
 const TIGHT_BYTES: (usize, usize) = (256 << 10, 128 << 10);
-/// The same while they hold more than [`HELD_BYTES_TIGHT`].
+/// Those maxima while they hold more than [`HELD_BYTES_TIGHT`].
 const SCARCE_BYTES: (usize, usize) = (16 << 10, 16 << 10);
 /// Readers hurry as long as all connections hold no more.
 const HELD_BYTES_EASY: usize = 64 << 20;
@@ -53,7 +53,7 @@ pub(crate) struct Connection {
     in_bulk: bool,
     /// Input was left over because an answer is owed.
     has_left_over: bool,
-    /// Nothing more is taken; it closes when all is sent.
+    /// No more input is accepted; the connection closes when all output is sent.
     ending: bool,
     marked: bool,
     /// The connection is notified when there is space to ask for more.
@@ -73,7 +73,7 @@ enum State {
         /// learned of it may still arrive.
         ended: bool,
     },
-    /// Its password is being checked; the ticket of the verdict.
+    /// Waits for the check of its password; the ticket of the verdict.
     Checking(u64, Box<Claim>),
     /// Waits for one answer.
     Asked(StreamTag, Asked),
@@ -102,9 +102,9 @@ struct Writing {
     durable: u64,
     /// The client has not been notified of that position.
     is_untold: bool,
-    /// There was no room for the next bytes.
+    /// There was no space for the next bytes.
     full: bool,
-    /// The close was asked for.
+    /// Close in flight.
     closing: Option<StreamTag>,
 }
 
@@ -238,8 +238,7 @@ impl Connection {
         self.counted
     }
 
-    /// For how many bytes of a stream there is room; none before there is much, so that reads stay
-    /// large.
+    /// Returns the space for bytes of a stream; 0 while there is little, so that reads stay large.
     fn room(&self, shared: &Shared) -> usize {
         let (most, of_one) = if shared.held_bytes <= HELD_BYTES_EASY {
             (OUTPUT_BYTES_MAX, FETCH_BYTES_MAX)
@@ -280,7 +279,7 @@ impl Connection {
         self.has_left_over = false;
     }
 
-    /// One error, and nothing more is taken.
+    /// Sends an error, and accepts no more input.
     fn end(&mut self, refusal: impl Into<Refusal>, cx: &mut Cx<'_>) {
         self.let_go(cx);
         self.refuse(refusal);

@@ -1,4 +1,4 @@
-//! All connections of streams' clients.
+//! Front of all clients of streams.
 
 use quorate_access::{Checker, Desk};
 use quorate_core::value::StreamName;
@@ -166,7 +166,7 @@ impl Front for StreamFront {
         client.is_some_and(Client::ready)
     }
 
-    /// Nothing is asked by other ways than [`Requests::streams`].
+    /// Unused: all requests are made through [`Requests::streams`].
     fn completed(&mut self, _: Completion<'_>, _: &mut dyn Requests) {}
 
     fn streamed(&mut self, event: StreamEvent<'_>, requests: &mut dyn Requests) {

@@ -12,7 +12,7 @@ pub(crate) struct Patient {
     patience: Patience,
 }
 
-/// One of them.
+/// A waiting connection.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     pub(crate) ends: Endpoints,

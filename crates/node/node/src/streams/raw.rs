@@ -17,7 +17,7 @@ use crate::streams::{
     shared::{Cx, Owner, Shared},
 };
 
-/// Most counts that wait to be sent to one client.
+/// Maximum number of counts that wait to be sent to one client.
 const COUNTS_MAX: usize = 16;
 
 /// A raw connection.
@@ -29,7 +29,7 @@ pub(crate) struct Raw {
     output: Vec<u8>,
     /// All bytes of the stream before this position are durable.
     durable: u64,
-    /// Before this one, and the client knows.
+    /// Durable position reported to the client.
     told: u64,
     /// The client has sent its last byte.
     ended: bool,
@@ -42,7 +42,7 @@ enum Step {
     Opening(StreamTag),
     Writing {
         piece: StreamName,
-        /// There was no room for the next bytes.
+        /// There was no space for the next bytes.
         full: bool,
     },
     Closing(StreamTag, StreamName),
@@ -192,7 +192,7 @@ impl Raw {
         };
     }
 
-    /// All below is durable.
+    /// Records that all bytes before this position are durable.
     pub(crate) fn durable(&mut self, position: u64, cx: &mut Cx<'_>) {
         self.durable = self.durable.max(position);
         self.look_for_room(cx);

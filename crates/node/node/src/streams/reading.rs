@@ -9,10 +9,10 @@ use quorate_stream::{Info, Name, table::Nowhere};
 
 use crate::streams::refusal::Refusal;
 
-/// Most bytes of one read of the replica, which ends where a position is a multiple of it.
+/// Maximum bytes of one read of the replica, which ends where a position is a multiple of it.
 pub(crate) const FETCH_BYTES_MAX: usize = 1 << 20;
 
-/// One read, from its request to its end.
+/// A read of a client, from its request to its end.
 #[derive(Debug)]
 pub(crate) struct Reading {
     pub(crate) name: Name,
@@ -38,7 +38,7 @@ enum Step {
     Sending,
 }
 
-/// One read of the replica.
+/// A read of the replica.
 #[derive(Debug)]
 struct Fetch {
     tag: StreamTag,
@@ -210,7 +210,7 @@ impl Reading {
         Some((position, bytes))
     }
 
-    /// There were no bytes where some were asked for.
+    /// Handles the absence of bytes where some were asked for.
     pub(crate) fn nowhere(&self, nowhere: Nowhere) -> Next {
         match nowhere {
             Nowhere::BehindEnd { end, finished } if end == self.position => {

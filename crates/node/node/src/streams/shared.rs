@@ -27,15 +27,15 @@ pub(crate) enum Owner {
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     tags: Tags<Owner>,
-    /// Which connection writes a piece.
+    /// Connection that writes each piece.
     pub(crate) pieces: FxHashMap<StreamName, ConnectionId>,
     /// Connections with output, or to be closed.
     pub(crate) dirty: VecDeque<ConnectionId>,
-    /// Their output was sent, and they have more to ask for.
+    /// Connections whose output was sent, and that have more to ask for.
     pub(crate) hungry: Vec<ConnectionId>,
-    /// There was no room for what they have to put.
+    /// Connections that wait for space for their bytes.
     pub(crate) full: RoundRobin<ConnectionId>,
-    /// The next number for the stream of a raw connection, as far as this front gave them.
+    /// Next number for the stream of a raw connection, as far as this front has assigned them.
     pub(crate) raw_behind: u64,
     /// Requests of followers.
     waits: usize,

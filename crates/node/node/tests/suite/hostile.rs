@@ -41,7 +41,7 @@ fn a_client_is_greeted_and_told_where_the_leader_is() {
     );
 }
 
-/// One error, and then the end: whatever follows is not understood.
+/// A violation is answered with one error, and the connection ends: any input after it is ignored.
 #[test]
 fn what_breaks_the_rules_gets_one_error_and_ends() {
     let frame = |kind: u8, length: usize| {

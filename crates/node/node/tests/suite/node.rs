@@ -9,7 +9,7 @@ use quorate_wire::streams::{Answer, Ask, Code, Found, How, VERSION, decode_answe
 
 use crate::played::Played;
 
-/// Most that one read of a socket gives a front.
+/// Maximum bytes that one read of a socket passes to a front.
 const READ_BYTES: usize = 64 << 10;
 
 /// A client's socket, from the node's side.
@@ -71,7 +71,7 @@ impl<F: Front> Node<F> {
         self.at_as(door, Who::Nobody)
     }
 
-    /// The same, with a certificate.
+    /// Connects a client with a certificate.
     pub(crate) fn at_as(&mut self, door: Door, who: Who) -> ConnectionId {
         self.last += 1;
         let id = ConnectionId(self.last);
@@ -127,7 +127,7 @@ impl<F: Front> Node<F> {
         self.turn();
     }
 
-    /// The same, without a turn.
+    /// Queues input without a turn.
     pub(crate) fn queue(&mut self, id: ConnectionId, bytes: &[u8]) {
         let socket = self.sockets.get_mut(&id).expect("an open socket");
         socket.input.extend_from_slice(bytes);
@@ -188,7 +188,7 @@ impl<F: Front> Node<F> {
         }
     }
 
-    /// One turn of the reactor: input, the replica's news, output.
+    /// Runs a turn of the reactor: input, the replica's events, output.
     pub(crate) fn turn(&mut self) {
         self.feed();
         self.front.poll(&mut self.played);
@@ -292,7 +292,7 @@ impl<F: Front> Node<F> {
         self.hear_now(id)
     }
 
-    /// The same, without a turn.
+    /// As `hear`, without a turn.
     pub(crate) fn hear_now(&mut self, id: ConnectionId) -> Vec<String> {
         let mut heard = Vec::new();
         self.frames(id, |answer| {

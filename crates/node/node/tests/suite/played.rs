@@ -27,7 +27,7 @@ use quorate_stream::{
 
 /// Slots are far above positions.
 const FIRST_SLOT: u64 = 1 << 40;
-/// Most room for bytes that are read to where they are kept.
+/// Maximum space for bytes that are read to where they are kept.
 const FILL_BYTES: usize = 100_000;
 /// This node.
 const OWN: NodeId = NodeId(1);
@@ -199,7 +199,7 @@ impl Played {
         self.wake();
     }
 
-    /// Another node does this.
+    /// Executes a command as another node.
     pub(crate) fn elsewhere(&mut self, command: &Command) -> Result<Done, Denied> {
         let done = self.execute(command);
         self.wake();

@@ -24,7 +24,7 @@ fn piece(node: &Raw, name: &str) -> StreamName {
     node.played.info(name).unwrap().writing.unwrap()
 }
 
-/// Another node makes a stream of this name.
+/// Makes a stream of this name at another node.
 fn made_elsewhere(played: &mut Played, name: &str, number: u32) {
     let stream = StreamName { boot: 7, number, ..StreamName::default() };
     let open = Command::Open {
@@ -203,7 +203,7 @@ fn a_writer_whose_piece_is_ended_gets_no_more_counts() {
     }
 }
 
-/// Nothing can be said here.
+/// Raw connections have no error messages.
 #[test]
 fn what_goes_wrong_resets_the_connection() {
     // Nothing can be opened.

@@ -103,7 +103,7 @@ impl Connection {
         }
     }
 
-    /// All below is durable.
+    /// Records that all bytes before this position are durable.
     pub(crate) fn durable(&mut self, position: u64, cx: &mut Cx<'_>) {
         if let State::Writing(writing) = &mut self.state {
             // A client relies on it that positions never go back.
@@ -145,7 +145,7 @@ impl Connection {
         self.become_idle(closing.is_none());
     }
 
-    /// There is room in the output.
+    /// Continues after space became free in the output.
     pub(crate) fn feed(&mut self, cx: &mut Cx<'_>) {
         self.hungry = false;
         match &self.state {

@@ -17,7 +17,7 @@ use crate::streams::{
 /// Fewer bytes are copied: memory for them alone, or a read for their frame's end alone, costs
 /// more.
 const INTAKE_BYTES_MIN: usize = 16 << 10;
-/// Most bytes of one read: others wait meanwhile.
+/// Maximum bytes of one read: others wait meanwhile.
 const INTAKE_BYTES_MAX: usize = 256 << 10;
 /// After data frames of this length another one is expected.
 const BULK_BYTES_MIN: usize = 128 << 10;

@@ -29,7 +29,7 @@ impl Connection {
         }
     }
 
-    /// Another thread says whether the password fits.
+    /// Handles the verdict of the thread that checks passwords.
     pub(crate) fn judged(&mut self, ticket: u64, fits: bool, cx: &mut Cx<'_>) {
         match std::mem::replace(&mut self.state, State::Strange) {
             State::Checking(waited, claim) if waited == ticket => {
@@ -47,7 +47,7 @@ impl Connection {
         }
     }
 
-    /// One that guesses has to connect again for each guess.
+    /// Ends the connection: a client that guesses has to reconnect for each guess.
     fn wrong(&mut self, cx: &mut Cx<'_>) {
         cx.shared.wrong_passwords += 1;
         self.end(Refusal::wrong_password(), cx);

@@ -130,7 +130,7 @@ mod tests {
         BlockPool::new(0, 0).copy(&bytes)
     }
 
-    /// As it leaves by pieces of at most `most` bytes.
+    /// Returns the output as sent in pieces of at most `most` bytes.
     fn sent(output: &mut Output, most: usize) -> Vec<u8> {
         let mut all = Vec::new();
         while !output.is_empty() {

@@ -17,7 +17,7 @@ const HEADER: usize = 70;
 const STREAM: std::ops::Range<usize> = 45..69;
 const SUM: usize = 4;
 
-/// As they are, and with every checksum and length made right.
+/// Checks the bytes as they are, and with every checksum and length corrected.
 pub(crate) fn check(bytes: &[u8]) {
     read(bytes);
     read(&sealed(bytes));
@@ -68,7 +68,7 @@ fn names(folder: &Path) -> Vec<std::ffi::OsString> {
     names
 }
 
-/// The same header and the same contents, as the encoder would have written them.
+/// Returns the same header and contents as the encoder would have written them.
 pub(crate) fn sealed(bytes: &[u8]) -> Vec<u8> {
     let length = match bytes.get(10..12) {
         Some(length) => usize::from(u16::from_be_bytes([length[0], length[1]])),

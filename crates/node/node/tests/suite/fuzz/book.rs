@@ -8,7 +8,7 @@ use quorate_node::{
     identity::{AddressBook, Expected, Founding, Identity},
 };
 
-/// As they are, and with the checksum at the end made right.
+/// Checks the bytes as they are, and with the checksum at the end corrected.
 pub(crate) fn check(bytes: &[u8]) {
     // In memory where there is such a place: saving syncs.
     let memory = Path::new("/dev/shm");

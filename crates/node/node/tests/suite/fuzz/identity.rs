@@ -7,7 +7,7 @@ use quorate_node::{
     identity::{Expected, Identity, IdentityError},
 };
 
-/// As they are, and with the checksum at the end made right.
+/// Checks the bytes as they are, and with the checksum at the end corrected.
 pub(crate) fn check(bytes: &[u8]) {
     // In memory where there is such a place: saving syncs.
     let memory = Path::new("/dev/shm");
