@@ -17,8 +17,8 @@ use crate::{
 
 /// Operations of a transaction, and of all that are around it.
 pub const TXN_OPS_MAX: usize = 128;
-/// Transactions within each other. The library that reads messages takes 100 levels, and a
-/// transaction's answer has two for each of them and three for what is in the innermost.
+/// Maximum nesting of transactions. The library that decodes messages accepts 100 levels, and a
+/// transaction's answer has two for each nested one and three for the content of the innermost.
 pub const TXN_DEPTH_MAX: usize = 32;
 
 fn has_key(key: &[u8]) -> Result<(), Refusal> {
@@ -62,7 +62,7 @@ pub fn delete(request: &DeleteRangeRequest) -> Result<(), Refusal> {
 /// A transaction, with all that is in it.
 pub fn txn(request: &TxnRequest) -> Result<(), Refusal> {
     operations(request, TXN_OPS_MAX, TXN_DEPTH_MAX)?;
-    // Which keys overlap is asked of what is known to be of bounded size.
+    // Overlaps are computed once the size is known to be bounded.
     overlaps(&request.success)?;
     overlaps(&request.failure)?;
     Ok(())
@@ -129,7 +129,7 @@ fn overlaps(ops: &[RequestOp]) -> Result<Touched<'_>, Refusal> {
                     return Err(Refusal::DuplicateKey);
                 }
             }
-            // Only one of the two branches is taken, so both may put a key.
+            // Only one of the two branches is executed, so both may put a key.
             join(&mut all.puts, then.puts);
             join(&mut all.puts, otherwise.puts);
             all.deletes.join(then.deletes);
@@ -146,7 +146,7 @@ fn overlaps(ops: &[RequestOp]) -> Result<Touched<'_>, Refusal> {
     Ok(all)
 }
 
-/// The smaller set goes into the larger one.
+/// Merges the smaller set into the larger one.
 fn join<'t>(all: &mut BTreeSet<&'t [u8]>, mut more: BTreeSet<&'t [u8]>) {
     if more.len() > all.len() {
         std::mem::swap(all, &mut more);
@@ -154,8 +154,7 @@ fn join<'t>(all: &mut BTreeSet<&'t [u8]>, mut more: BTreeSet<&'t [u8]>) {
     all.extend(more);
 }
 
-/// Ranges of keys, joined where they overlap. Each has its first key, and what is behind its last
-/// one.
+/// Ranges of keys, joined where they overlap: first key, and the position after the last one.
 #[derive(Debug, Default)]
 struct Spans<'t>(BTreeMap<&'t [u8], End<'t>>);
 
@@ -203,8 +202,8 @@ impl<'t> Spans<'t> {
     }
 
     fn add(&mut self, mut first: &'t [u8], mut end: End<'t>) {
-        // Whatever it meets becomes a part of it; those that begin within it are met from the last
-        // one on.
+        // Absorbs all ranges that it meets; those that begin within it are found from the last one
+        // on.
         while let Some((start, other)) =
             self.0.range::<&[u8], _>((Unbounded, end.bound())).next_back()
         {

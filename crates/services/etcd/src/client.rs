@@ -94,7 +94,7 @@ impl Client {
         Ok(Self { runtime, members, at: 0, deadline })
     }
 
-    /// Puts keys, all at once; what became of each.
+    /// Puts keys, all at once, and returns the result of each.
     pub fn put_all(&mut self, pairs: &[(String, String)]) -> Vec<Result<(), Status>> {
         let until = Instant::now() + self.deadline;
         let puts = pairs.iter().map(|(key, value)| {

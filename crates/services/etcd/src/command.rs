@@ -1,9 +1,8 @@
-//! The bytes of commands, queries and replies: a byte that says what follows, and then a message of
-//! the protocol. In front of them stands on whose behalf that is asked for, if auth is on
-//! ([`By`](crate::auth::By)).
+//! Encoding of commands, queries and replies: a byte for the kind, and then a message of the
+//! protocol, preceded by the identity of the sender if auth is on ([`By`](crate::auth::By)).
 //!
-//! Any bytes may come in. Decoding allocates no more than they hold, and messages within messages
-//! are as deep as the library allows, which the transactions of etcd's clients stay far below.
+//! Input may be arbitrary bytes. Decoding allocates no more than their length, and messages nest as
+//! deep as the library allows, which is far more than the transactions of etcd's clients need.
 
 use bytes::Bytes;
 use prost::Message;
@@ -27,11 +26,11 @@ pub enum Command {
     Put(PutRequest),
     /// Deletes keys.
     Delete(DeleteRangeRequest),
-    /// Compares, and does one thing or another.
+    /// Compares, and executes one of two branches.
     Txn(TxnRequest),
-    /// Gives up history.
+    /// Discards history.
     Compact(CompactionRequest),
-    /// Removes some of what was given up.
+    /// Removes some of the discarded history.
     Scrub,
     /// Grants a lease.
     Grant(Granted),
@@ -43,7 +42,7 @@ pub enum Command {
     Expire,
     /// Raises or ends an alarm.
     Alarm(AlarmRequest),
-    /// Changes who may do what.
+    /// Changes users, roles or permissions.
     Auth(AuthChange),
 }
 
@@ -201,7 +200,7 @@ pub struct KeptAlive {
     /// The time at the node that took the requests, Unix time in milliseconds ([time-2]).
     #[prost(uint64, tag = "2")]
     pub now_ms: u64,
-    /// The auth revision under which that node let those in who wanted it; 0: auth was off.
+    /// The auth revision under which that node admitted the requests; 0: auth was off.
     #[prost(uint64, tag = "3")]
     pub auth_revision: u64,
 }
@@ -279,7 +278,7 @@ pub struct Page {
     pub next: Bytes,
 }
 
-/// Asks for what happened.
+/// Asks for events.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct EventsRequest {
     /// The first revision.
@@ -357,7 +356,7 @@ pub struct HashPage {
 }
 
 impl HashRequest {
-    /// Asks for the page behind this one; `None`: that was the last one.
+    /// Returns the request for the page after this one; `None`: that was the last one.
     pub fn behind(page: &HashPage) -> Option<Self> {
         (!page.next.is_empty()).then(|| Self {
             at: page.at,
@@ -376,7 +375,7 @@ pub struct Figures {
     /// The revision.
     #[prost(int64, tag = "1")]
     pub revision: i64,
-    /// History before it is given up; -1 if none was ever.
+    /// History before it is discarded; -1 if none ever was.
     #[prost(int64, tag = "2")]
     pub compacted: i64,
     /// All compacted history has been removed.
@@ -390,7 +389,7 @@ pub struct Figures {
     pub leases: u64,
 }
 
-/// Appends what a request came to.
+/// Appends the encoded outcome of a request.
 pub fn reply<M: Message>(outcome: Result<M, Refusal>, reply: &mut Vec<u8>) {
     match outcome {
         Ok(answer) => {

@@ -1,4 +1,4 @@
-//! Why a request was not carried out, as the state machine says it on every node alike.
+//! Refusals of requests, the same from the state machine on every node.
 
 /// Reason why a request is refused. Clients match on code and text, which are those of etcd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -6,7 +6,7 @@
 pub enum Refusal {
     /// The bytes are no command.
     Malformed = 0,
-    /// History that far back was given up.
+    /// The history requested was discarded.
     Compacted = 1,
     /// There is no such revision yet.
     FutureRevision = 2,
@@ -28,7 +28,7 @@ pub enum Refusal {
     DuplicateKey = 10,
     /// An order that does not exist.
     InvalidSortOption = 11,
-    /// The lease is there already.
+    /// The lease exists already.
     LeaseExists = 12,
     /// A lease for longer than can be.
     LeaseTooLong = 13,
@@ -54,11 +54,11 @@ pub enum Refusal {
     RootUserNotExist = 23,
     /// The user root may not do everything.
     RootRoleNotExist = 24,
-    /// The user is there already.
+    /// The user exists already.
     UserAlreadyExists = 25,
     /// There is no such user.
     UserNotFound = 26,
-    /// The role is there already.
+    /// The role exists already.
     RoleAlreadyExists = 27,
     /// There is no such role.
     RoleNotFound = 28,

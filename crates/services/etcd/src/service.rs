@@ -32,7 +32,7 @@ pub struct Service {
     uncommitted: bool,
     /// The image that was begun has not given its head.
     owes_head: bool,
-    /// The image that comes in.
+    /// The image being loaded.
     loading: Option<Items>,
     /// Last notice sent to listeners.
     told: Option<Notice>,
@@ -157,7 +157,7 @@ impl Notice {
     }
 }
 
-/// On whose behalf something is asked for, and what that is.
+/// Decodes the identity and the request.
 fn asked<T>(bytes: &[u8], decode: impl FnOnce(&[u8]) -> Option<T>) -> Option<(By, T)> {
     let (by, bytes) = By::split(bytes)?;
     Some((by, decode(bytes)?))
@@ -207,7 +207,7 @@ impl StateMachine for Service {
             }
             Command::KeepAlive(KeptAlive { ids, now_ms, .. }) => {
                 let kept = ids.iter().map(|id| mvcc.keep_alive(*id, now_ms));
-                // One that is not there has no time left, as etcd says it.
+                // A lease that does not exist has no time left, as in etcd.
                 let ttls = kept.map(|ttl| ttl.unwrap_or(0)).collect();
                 let revision = mvcc.revision();
                 reply(Ok(Lasting { revision, ttls }), out);

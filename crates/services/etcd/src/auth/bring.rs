@@ -10,7 +10,7 @@ use super::{
 };
 use crate::proto::authpb::{Permission, permission::Type};
 
-/// A row of the store: where it is, and what it holds.
+/// A row of the store: place and content.
 type Row = (Vec<u8>, Vec<u8>);
 
 /// Imported users, roles and their state.

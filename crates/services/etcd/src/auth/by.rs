@@ -1,4 +1,4 @@
-//! On whose behalf something is asked for, as a command or a query carries it.
+//! Identity on whose behalf a command or a query is sent, encoded with it.
 
 /// On whose behalf.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -38,7 +38,7 @@ impl By {
         }
     }
 
-    /// On whose behalf, and what is asked for. `None`: it makes no sense.
+    /// Splits the identity from the encoded request. `None`: it is malformed.
     pub fn split(bytes: &[u8]) -> Option<(Self, &[u8])> {
         match bytes.split_first() {
             Some((&MEMBER, rest)) => Some((Self::Member, rest)),

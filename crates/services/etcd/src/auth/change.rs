@@ -20,7 +20,7 @@ use crate::{
     store::counted::Counted,
 };
 
-/// A change of who may do what.
+/// A change of users, roles or permissions.
 #[derive(Clone, PartialEq, Message)]
 pub struct AuthChange {
     #[prost(oneof = "auth_change::What", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11")]
@@ -75,13 +75,13 @@ pub mod auth_change {
 
 use auth_change::What;
 
-/// A user who is added.
+/// A new user.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct NewUser {
-    /// Who.
+    /// Name of the user.
     #[prost(string, tag = "1")]
     pub name: String,
-    /// The hash of the password; empty: a user who proves it by a certificate.
+    /// Hash of the password; empty: a user who authenticates by a certificate.
     #[prost(string, tag = "2")]
     pub hash: String,
 }
@@ -265,7 +265,7 @@ impl Changing<'_> {
 
     fn password(&mut self, NewPassword { name, hash }: NewPassword) -> Result<(), Refusal> {
         let mut row = self.user(&name)?;
-        // Who has none gets none, as etcd has it.
+        // A user without a password is not given one, as in etcd.
         if !row.hash.is_empty() {
             row.hash = hash;
         }

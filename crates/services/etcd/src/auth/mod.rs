@@ -57,7 +57,7 @@ pub struct Mark {
     pub enabled: bool,
 }
 
-/// Users, roles, and whether they matter.
+/// Users, roles, and whether auth is on.
 #[derive(Debug)]
 pub struct Auth {
     state: StateRow,
@@ -84,10 +84,10 @@ impl Default for Auth {
 const MALFORMED: LoadError =
     LoadError::Malformed("users, roles and permissions contradict each other");
 
-/// Takes a row.
+/// Callback for a row.
 type Take<'t> = dyn FnMut(&str, &[u8]) -> Result<(), DecodeError> + 't;
 
-/// Takes all rows of a range, with the names in them.
+/// Passes all rows of a range, with the names in them, to a callback.
 fn each(store: &dyn Store, [from, to]: [&[u8]; 2], take: &mut Take<'_>) -> Result<(), LoadError> {
     let mut outcome = Ok(());
     store.scan(from, to, &mut |place, row| {

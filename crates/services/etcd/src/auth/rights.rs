@@ -168,7 +168,7 @@ impl Auth {
                 true if kept.auth_revision != self.state.revision => Err(Refusal::AuthOldRevision),
                 _ => Ok(()),
             },
-            // They do what is due in any case.
+            // These only do work that is due anyway.
             Command::Scrub | Command::Expire => Ok(()),
         }
     }
@@ -283,7 +283,7 @@ impl Admitted {
         }
     }
 
-    /// Everything in both branches, whichever is taken.
+    /// Checks everything in both branches, whichever is executed.
     fn txn(&self, txn: &TxnRequest, mvcc: &Mvcc) -> Result<(), Refusal> {
         if let Self::All = self {
             return Ok(());

@@ -29,7 +29,7 @@ impl Spans {
         let mut joined: Vec<Span> = Vec::new();
         for (from, to) in spans {
             match joined.last_mut() {
-                // The last one goes to the end of all keys.
+                // The last span extends to the end of all keys.
                 Some((_, None)) => break,
                 Some((_, end)) if end.as_deref().is_some_and(|end| *from <= *end) => {
                     // Without an end it is the largest.
@@ -81,7 +81,7 @@ mod tests {
     fn joined_spans_cover_what_their_parts_cover_together() {
         // In order, each followed by nothing else that the ranges below could name.
         let keys: Vec<Vec<u8>> = (1..9_u8).flat_map(|at| [vec![at], vec![at, 0]]).collect();
-        // And what is right behind each: a permission of one key is none of that.
+        // And the key right after each, which a permission of a single key does not cover.
         let behind = keys.iter().map(|key| [&key[..], &[0]].concat());
         let probes: Vec<Vec<u8>> = keys.iter().cloned().chain(behind).collect();
         let mut seed = 5_u64;
@@ -107,7 +107,7 @@ mod tests {
             let asked = Keys::of(&from, &end);
             let within: Vec<_> = probes.iter().filter(|key| asked.contain(key)).collect();
             if !within.is_empty() {
-                // Behind the last key there are others.
+                // There are other keys after the last one.
                 let last = vec![0xff];
                 let within =
                     within.into_iter().chain(Some(&last).filter(|last| asked.contain(last)));

@@ -1,4 +1,4 @@
-//! Asking the replica: commands and queries ([`orders`]), and what the node is.
+//! Access to the replica: commands and queries ([`orders`]), and the status of the node.
 
 mod orders;
 
@@ -147,7 +147,7 @@ impl Asking {
         }
     }
 
-    /// Says revisions as they are reached.
+    /// Subscribes to revisions as they are reached.
     pub(super) fn revisions(self: &Arc<Self>) -> watch::Receiver<i64> {
         let (tell, told) = watch::channel(0);
         let asking = Arc::downgrade(self);
@@ -206,7 +206,7 @@ impl Asking {
         self.node
     }
 
-    /// The cluster's id, as far as clients have room for it.
+    /// Returns the cluster's id, truncated to the width that clients support.
     pub(super) const fn cluster(&self) -> u64 {
         self.cluster
     }

@@ -1,4 +1,4 @@
-//! The service Auth: users, roles, and who is who.
+//! The service Auth: users, roles, and authentication.
 
 use std::sync::Arc;
 
@@ -107,7 +107,7 @@ impl AuthService for Auth {
     ) -> Result<Response<AuthenticateResponse>, Status> {
         self.asking.allow(&request, Role::Reader)?;
         let AuthenticateRequest { name, password } = request.into_inner();
-        // What was acknowledged before is known here then.
+        // After this, the node reflects everything acknowledged before.
         let figures = self.asking.figures(Freshness::Linearizable).await?;
         for _ in 0..CHECKS_MAX {
             let before = self.asking.credentials(&name).await?;

@@ -1,5 +1,5 @@
-//! Bodies of requests and answers: their memory is counted as they come and until they are sent,
-//! and so are their bytes.
+//! Bodies of requests and answers: their memory is counted from arrival until they are sent, and so
+//! are their bytes.
 
 use std::{
     pin::Pin,
@@ -21,7 +21,7 @@ use super::{
 /// it is a stream, whose messages are small.
 pub(super) type Counted = Arc<Mutex<Option<Share>>>;
 
-/// A request whose bytes are counted as they come.
+/// A request whose bytes are counted on arrival.
 pub(super) struct Counting<B> {
     body: B,
     share: Counted,

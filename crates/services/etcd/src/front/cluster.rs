@@ -122,7 +122,7 @@ impl Cluster {
         Ok(known.nodes.iter().map(member).collect())
     }
 
-    /// Asks the group, and waits until what it planned is done.
+    /// Sends a request to the group, and waits until its plan is done.
     async fn group(&self, ask: Ask) -> Result<Answer, Status> {
         let answer = self.0.node_says(move |handle| handle.group(ask, false)).await?;
         let answer = answer.map_err(asked)?;
@@ -151,7 +151,7 @@ impl Cluster {
         self.0.figures(Freshness::Linearizable).await.map(drop)
     }
 
-    /// A member that a client names, whatever it is, as all members know it.
+    /// Finds a member that a client names, in any state, as all members know it.
     async fn find(&self, id: u64) -> Result<Listed, Status> {
         self.up_to_date().await?;
         let known = self.known().await?;

@@ -1,5 +1,4 @@
-//! Connections of clients: bounded in number, in streams, and in how long they may say nothing at
-//! first.
+//! Connections of clients: bounded in number, in streams, and in the time until their first bytes.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -173,7 +172,7 @@ impl Serving {
             let answer = hyper::service::Service::call(&router, request);
             async move {
                 let answer = answer.await;
-                // Answered: what was asked is not kept.
+                // The request is answered, so its memory is released.
                 share.lock().unwrap_or_else(PoisonError::into_inner).take();
                 answer.map(|mut answer| {
                     let share = answer.extensions_mut().remove::<Arc<Share>>();

@@ -56,7 +56,7 @@ impl ElectionService for Election {
         let prefix = prefix_of(&name);
         let mut place = self.0.enter(&asker, &prefix, lease, value.clone()).await?;
         if place.before.as_ref().is_some_and(|before| before.value != value) {
-            // It was in the queue before, and says something else now.
+            // It was in the queue before, with another value.
             let put = PutRequest {
                 key: place.key.clone(),
                 value,

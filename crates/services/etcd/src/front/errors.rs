@@ -84,7 +84,7 @@ pub(super) fn stopped() -> Status {
     Status::new(Code::Unavailable, "etcdserver: server stopped")
 }
 
-/// The state machine said no.
+/// Converts a refusal of the state machine.
 pub(super) fn refused(refusal: Refusal) -> Status {
     let (code, text) = match refusal {
         Refusal::Malformed => (Code::Internal, "etcdserver: the command makes no sense"),
@@ -172,7 +172,7 @@ pub(super) fn refused(refusal: Refusal) -> Status {
     Status::new(code, text)
 }
 
-/// The replica did not do it, or does not know whether it was done.
+/// Converts a failure: the replica did not execute the request, or the outcome is unknown.
 pub(super) fn failed(NotDone(failure): NotDone) -> Status {
     match failure {
         Failure::Busy => too_many(),

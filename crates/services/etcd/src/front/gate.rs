@@ -37,7 +37,7 @@ pub(super) enum Asker {
     Client(Client),
 }
 
-/// A client, as far as it says who it is.
+/// A client, with its credentials.
 #[derive(Clone, Debug)]
 pub(super) struct Client {
     /// Identity that its certificate proves to Quorate.
@@ -106,7 +106,7 @@ impl Gate {
         });
     }
 
-    /// Says whenever users, roles or whether they matter are other ones.
+    /// Subscribes to changes of users, roles and auth itself.
     pub(super) fn changes(&self) -> watch::Receiver<Option<Mark>> {
         self.mark.subscribe()
     }
@@ -123,7 +123,7 @@ impl Gate {
         Some(session.known.clone())
     }
 
-    /// The user of this token changed, and is who they were.
+    /// Renews the session of a token whose user was checked again.
     fn renew(&self, token: &str, known: Known) {
         let sessions = self.sessions.lock();
         let mut sessions = sessions.unwrap_or_else(PoisonError::into_inner);
@@ -242,7 +242,7 @@ impl Asking {
         Ok(!self.mark().await?.enabled)
     }
 
-    /// On whose behalf something is asked for, as things stand here.
+    /// Returns the identity of a request's sender, as this node knows it.
     pub(super) async fn by(&self, asker: &Asker) -> Result<By, Status> {
         let Asker::Client(client) = asker else {
             return Ok(By::Member);
@@ -322,7 +322,7 @@ impl Asking {
         let claims = jwt.read(token).ok_or_else(errors::invalid_token)?;
         let mut now = self.credentials(&claims.username).await?;
         if now.revision < claims.revision {
-            // Another member made it, and this one may be behind.
+            // Another member issued it, and this one may lag.
             let freshest = self.credentials_as(&claims.username, Freshness::Linearizable);
             now = freshest.await?;
         }

@@ -33,7 +33,7 @@ use super::{
 };
 use crate::proto::DESCRIPTORS;
 
-/// Bytes of a body: a request of the largest size, in base 64, and what is around it.
+/// Maximum bytes of a body: a request of the largest size, in base 64, with its envelope.
 const BODY_BYTES_MAX: usize = 4 << 20;
 
 /// Path, service and method of each route.
@@ -176,7 +176,7 @@ impl Gate {
             Some(status) => status,
             None => errors::too_large(),
         })?;
-        // What it becomes is held here; the service counts its own.
+        // The decoded request is counted here; the service counts its own memory.
         let share = self.asking.memory.take(json::bytes_of(&body));
         let share = share.ok_or_else(errors::too_many)?;
         let (streams, input) = (self.method.is_client_streaming(), self.method.input());

@@ -23,7 +23,7 @@ use crate::{
     proto::mvccpb::Event,
 };
 
-/// Batches that a stream may be behind.
+/// Maximum number of batches that a stream may lag.
 const BATCHES_MAX: usize = 16;
 
 /// Events from one revision to another, both included.
@@ -48,7 +48,7 @@ pub(super) struct Hub {
     wants_prev: AtomicUsize,
 }
 
-/// A watcher that wants to know what keys had before, as long as it is there.
+/// Registration of a watcher that wants previous key-value pairs, until it is dropped.
 #[derive(Debug)]
 pub(super) struct WantsPrev(Arc<Hub>);
 
@@ -77,7 +77,7 @@ impl Hub {
         WantsPrev(Arc::clone(self))
     }
 
-    /// Passes on what happens, until the node is gone.
+    /// Passes on events until the node stops.
     pub(super) async fn run(&self, asking: &Asking, mut told: watch::Receiver<i64>) {
         let mut last = 0;
         while told.changed().await.is_ok() {
@@ -94,12 +94,12 @@ impl Hub {
                 }
                 last = self.pass_on(asking, last, revision).await;
             }
-            // The service may have gone back.
+            // The service may have been reset to an earlier state.
             last = last.min(revision);
         }
     }
 
-    /// Passes on a batch behind `last`; how far it goes.
+    /// Passes on a batch after `last`; returns its last revision.
     async fn pass_on(&self, asking: &Asking, last: i64, revision: i64) -> i64 {
         let has_prev = self.wants_prev.load(Ordering::Relaxed) > 0;
         let request =

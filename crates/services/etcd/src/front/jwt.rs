@@ -35,13 +35,13 @@ const LIFE_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 const METHODS: &str =
     "RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, EdDSA, HS256, HS384 or HS512";
 
-/// Why a flag does not say how tokens are made.
+/// Reasons why the flag is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum BadTokens {
     /// The kind is neither of the two known ones.
     #[error("{0:?} is no kind of token: there are simple, and jwt,sign-method=…")]
     Kind(String),
-    /// An option that is not known, is there twice, or has no value.
+    /// An option that is unknown, repeated, or has no value.
     #[error("{0:?} is no option of jwt, or is there twice")]
     Option(String),
     /// An option that is needed.
@@ -224,7 +224,7 @@ impl Jwt {
     /// Returns a token for a user that has just logged in. `None`: there is no private key.
     pub(super) fn sign(&self, name: &str, revision: u64) -> Option<Result<String, Unusable>> {
         let key = self.signs.as_ref()?;
-        // In whole seconds: not every reader takes fractions.
+        // In whole seconds: not every reader accepts fractions.
         let exp = get_current_timestamp().saturating_add(self.life.as_secs());
         let claims = serde_json::json!({
             "username": name,

@@ -56,7 +56,7 @@ pub(super) fn keeper() -> (Keeper, mpsc::Receiver<Wanted>) {
 }
 
 impl Keeper {
-    /// Has a lease kept alive; what becomes of it is still to come.
+    /// Queues a request to keep a lease alive; the result arrives through the receiver.
     pub(super) async fn keep(
         &self,
         asking: &Asking,
@@ -89,7 +89,7 @@ async fn may_keep(asking: &Asking, asker: &Asker, id: i64) -> Result<u64, Status
     Ok(if now.enabled { now.revision } else { 0 })
 }
 
-/// Keeps alive what is asked for.
+/// Executes the queued requests.
 pub(super) async fn run(asking: Arc<Asking>, mut asked: mpsc::Receiver<Wanted>) {
     let mut all = Vec::new();
     while asked.recv_many(&mut all, IDS_MAX).await > 0 {
@@ -112,7 +112,7 @@ pub(super) async fn run(asking: Arc<Asking>, mut asked: mpsc::Receiver<Wanted>) 
                 }),
                 Err(status) => Err(status.clone()),
             };
-            // Who gave up does not concern the others.
+            // A client that gave up does not concern the others.
             drop(tell.send(kept));
         }
     }
@@ -138,8 +138,8 @@ async fn keep_all(asking: &Asking, all: &[Wanted]) -> Result<Lasting, Status> {
 }
 
 impl Lasting {
-    /// Returns what is left of the leases that began anew so long ago: they did when the command
-    /// was taken, which may have waited for a leader since.
+    /// Subtracts the time passed since the command was taken, which is when the leases were
+    /// extended: it may have waited for a leader since.
     fn left_after(mut self, passed: Duration) -> Self {
         let passed = i64::try_from(passed.as_secs()).unwrap_or(i64::MAX);
         for ttl in &mut self.ttls {

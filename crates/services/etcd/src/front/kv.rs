@@ -35,7 +35,7 @@ pub(super) struct Kv {
 }
 
 impl Kv {
-    /// Waits until this node has removed what was before this revision.
+    /// Waits until this node has removed the history before this revision.
     async fn removed_before(&self, revision: i64) -> Result<(), Status> {
         loop {
             let figures = self.asking.figures(Freshness::Local).await?;

@@ -27,7 +27,7 @@ use super::{
 /// Maximum wait for the status of the node.
 const WAIT: Duration = Duration::from_secs(5);
 
-/// Methods that are counted: the service, the method, and what kind they are.
+/// Methods that are counted: service, method, and kind.
 const METHODS: [(&str, &str, &str); 50] = [
     ("etcdserverpb.KV", "Range", UNARY),
     ("etcdserverpb.KV", "Put", UNARY),

@@ -67,7 +67,7 @@ use crate::proto::{
 pub const VERSION: &str = "3.6.0";
 /// Largest request that becomes a command.
 pub const REQUEST_BYTES_MAX: usize = 1536 << 10;
-/// Largest message that is read at all: with room for what is not part of the command.
+/// Largest message that is read at all: a command and the rest of its request.
 const MESSAGE_BYTES_MAX: usize = REQUEST_BYTES_MAX + (512 << 10);
 /// Threads that serve connections, at most.
 const THREADS_MAX: usize = 8;
@@ -129,7 +129,7 @@ impl Door {
         self.address
     }
 
-    /// Serves clients from now on, with what this replica answers.
+    /// Serves clients from now on, with the answers of this replica.
     pub fn serve(self, local: Local, handle: Handle, settings: Settings) -> io::Result<Server> {
         let secure = self.protection.trust().is_some();
         let asking = Arc::new(Asking::new(local, handle, &settings, secure));

@@ -1,8 +1,9 @@
-//! A snapshot as a stream: the bytes of a backup, in an envelope that `etcdctl` takes for a
+//! A snapshot as a stream: the bytes of a backup, in an envelope that `etcdctl` accepts as a
 //! snapshot.
 //!
-//! `etcdctl` wants a length that is a multiple of 512 and then a SHA-256 of all before. So there
-//! are zeros behind the backup, its length, a word that `quorate restore` knows, and the checksum.
+//! `etcdctl` requires a length that is a multiple of 512, followed by a SHA-256 of all bytes
+//! before. Hence the backup is followed by zeros, its length, a word that `quorate restore`
+//! recognizes, and the checksum.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -25,7 +26,7 @@ use crate::proto::etcdserverpb::SnapshotResponse;
 const PIECES_MAX: usize = 2;
 /// Bytes of a piece, at most.
 const PIECE_BYTES: usize = 256 << 10;
-/// A client that takes nothing for so long is gone.
+/// Time after which a client that reads nothing is disconnected.
 const STALL: Duration = Duration::from_secs(60);
 /// etcd's files are a multiple of this.
 const PAGE: u64 = 512;

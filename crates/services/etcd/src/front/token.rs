@@ -1,6 +1,7 @@
-//! Tokens: signed statements of who logged in, when, and with which password.
+//! Tokens: signed statements of the user, the time and the password of a login.
 //!
-//! Every member can check them, and none has to remember them (decision 25). Any text may come in.
+//! Every member can check them, and none has to remember them (decision 25). The input may be any
+//! text.
 
 use base64ct::{Base64UrlUnpadded, Encoding as _};
 
@@ -29,7 +30,7 @@ pub(super) struct Statement {
     pub(super) at_ms: u64,
 }
 
-/// A statement as it came, with its signature.
+/// A received statement with its signature.
 #[derive(Debug)]
 pub(super) struct Signed {
     pub(super) statement: Statement,
@@ -48,7 +49,7 @@ fn sign(secret: &[u8], cluster: u64, statement: &[u8]) -> Option<blake3::Hash> {
 }
 
 impl Statement {
-    /// The token that says so.
+    /// Signs the statement and returns the token.
     pub(super) fn sign(&self, secret: &[u8], cluster: u64) -> Option<String> {
         let mut bytes = Vec::with_capacity(HEAD_BYTES + self.name.len() + SIGNATURE_BYTES);
         bytes.push(VERSION);
@@ -88,7 +89,7 @@ impl Signed {
     /// Returns whether a member of this cluster signed it for this user, and not too long ago.
     pub(super) fn holds(&self, now: &Credentials, cluster: u64) -> bool {
         let signature = sign(&now.secret, cluster, &self.bytes);
-        // Takes as long for a wrong one as for the right one.
+        // Takes equally long for wrong and right signatures.
         let is_signed = signature.is_some_and(|signature| signature == self.signature);
         let Statement { since, epoch, at_ms, .. } = self.statement;
         is_signed
@@ -172,7 +173,7 @@ mod tests {
             let changed = Base64UrlUnpadded::encode_string(&changed);
             let holds = Signed::parse(&changed).is_some_and(|signed| {
                 let mut now = now(1_000_000);
-                // Whatever it says of these is so.
+                // Make all other conditions hold.
                 (now.epoch, now.since) = (signed.statement.epoch, signed.statement.since);
                 signed.holds(&now, CLUSTER)
             });

@@ -1,5 +1,5 @@
 //! Turns: keys under a prefix are a queue in the order in which they were created; the first has
-//! the turn. What locks and elections have in common, and share with those that clients make by
+//! the turn. Shared by locks and elections, and compatible with queues that clients make
 //! themselves.
 
 use std::sync::Arc;
@@ -210,7 +210,7 @@ impl Turns {
         place: &mut Place,
         prefix: &[u8],
     ) -> Result<Option<i64>, Status> {
-        // Followed before anything is read: what changes afterwards comes by one.
+        // Subscribed before anything is read: later changes arrive through it.
         let mut batches = self.hub.follow();
         loop {
             let before = RangeRequest {
@@ -235,7 +235,7 @@ impl Turns {
         };
         let (own, revision) = self.find(asker, own).await?;
         let is_there = own.is_some_and(|own| own.create_revision == place.created);
-        // It stays, or is gone anyway.
+        // The key stays, or has been deleted anyway.
         place.gives_up = false;
         Ok(is_there.then_some(revision))
     }

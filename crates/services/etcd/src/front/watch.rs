@@ -75,7 +75,7 @@ impl WatchService for Watch {
         request: Request<Streaming<WatchRequest>>,
     ) -> Result<Response<Self::WatchStream>, Status> {
         let asker = Asker::of(&request);
-        // Followed before anybody is let in.
+        // Subscribed before any watcher is admitted.
         let changes = self.asking.gate.changes();
         let insists = request.metadata().get("hasleader");
         let insists = insists.is_some_and(|value| value.as_bytes() == b"true");
@@ -117,7 +117,7 @@ struct WatchStream {
     _counted: OneMore,
 }
 
-/// Says when users or roles changed.
+/// Notifications of changes of users or roles.
 type Changes = watch::Receiver<Option<Mark>>;
 
 /// End of the stream, with the error for the client, if any.
@@ -151,8 +151,8 @@ impl WatchStream {
         let (mut progress, mut leader) = (ticks(PROGRESS_PERIOD), ticks(LEADER_PERIOD));
         let answers = self.answers.clone();
         loop {
-            // Everything that came in is looked at between two pages of history, and nothing is
-            // read before what was read earlier is sent: a slow client holds one page at most.
+            // All requests received are handled between two pages of history, and no page is read
+            // before the previous one is sent: a slow client holds one page at most.
             let lags = self.watchers.lag(self.seen);
             tokio::select! {
                 biased;
@@ -213,7 +213,7 @@ impl WatchStream {
         self.send_part(answer, None).await
     }
 
-    /// Sends what is a part of something that has memory of its own.
+    /// Sends a part of an answer whose memory is counted as a whole.
     async fn send_part(&self, answer: WatchResponse, of: Option<Arc<Share>>) -> Result<(), Ends> {
         // First the place, for which a slow client makes its stream wait, then memory, for which
         // others do.
@@ -271,7 +271,7 @@ impl WatchStream {
                 false => Err(status.into()),
             };
         }
-        // Asked for behind the first look at batches: whatever is newer comes by one.
+        // Queried after the first look at batches: anything newer arrives through them.
         let revision = self.figures().await?.revision;
         if self.seen == 0 {
             self.seen = revision;
@@ -315,7 +315,7 @@ impl WatchStream {
     async fn batch(&mut self, batch: Result<Arc<Batch>, RecvError>) -> Result<(), Ends> {
         let batch = match batch {
             Ok(batch) => batch,
-            // What was missed is found missing by the next batch.
+            // The next batch reveals the gap.
             Err(RecvError::Lagged(_)) => return Ok(()),
             Err(RecvError::Closed) => return Err(errors::stopped().into()),
         };
@@ -338,7 +338,7 @@ impl WatchStream {
         Ok(())
     }
 
-    /// A page of history for those that are behind.
+    /// Sends a page of history to lagging watchers.
     async fn catch_up(&mut self) -> Result<(), Ends> {
         let Some(behind) = self.watchers.first_behind(self.seen) else {
             return Ok(());
@@ -359,7 +359,7 @@ impl WatchStream {
             Err(status) => return Err(status.into()),
         };
         if page.next <= behind.next {
-            // This node went back; it will come there again.
+            // This node was reset to an earlier state; it will catch up again.
             sleep(Duration::from_millis(50)).await;
         }
         let (events, share) = (ByKey::new(&page.events), Arc::new(share));
@@ -416,7 +416,7 @@ impl WatchStream {
         Ok(())
     }
 
-    /// Says how far all watchers are, if that was asked for and all are level.
+    /// Sends a progress notification for all watchers, if requested and all are level.
     async fn tell_progress(&mut self) -> Result<(), Ends> {
         if !self.owes_progress || self.watchers.lag(self.seen) {
             return Ok(());

@@ -1,18 +1,17 @@
-//! A file of bbolt, which is what a snapshot of etcd is: two pages that say where everything
-//! begins, and trees of pages below them. Read by its published format; every number in it is a
-//! stranger's.
+//! The file format of bbolt, as used by snapshots of etcd: two meta pages with the root, and trees
+//! of pages below them. Read by its published format; every number in it is untrusted.
 //!
 //! | bytes | page |
 //! |---|---|
 //! | 8 | its number |
-//! | 2 | kind: 1 branch, 2 leaf, 4 one of the two first |
-//! | 2 | elements |
-//! | 4 | pages that it goes on for |
-//! | 16 each | elements: where key and value are, and how long; of a branch, also the page below |
+//! | 2 | kind: 1 branch, 2 leaf, 4 meta |
+//! | 2 | number of elements |
+//! | 4 | number of overflow pages |
+//! | 16 each | elements: position and length of key and value; of a branch, also the page below |
 //!
 //! Numbers are little-endian, as on every machine that etcd is built for. No page is read twice,
-//! and what the elements of a page hold is not more than the page, so nothing costs more than the
-//! file is long.
+//! and the elements of a page hold no more than the page, so the total cost is bounded by the
+//! length of the file.
 
 use std::{fs::File, io, os::unix::fs::FileExt as _};
 
@@ -147,7 +146,7 @@ impl Meta {
         })
     }
 
-    /// Whichever of the two is whole and newer.
+    /// Finds the newer of the two meta pages that are whole.
     fn find(source: &dyn Source) -> Result<Option<Self>, Bad> {
         let at = |place: u64| {
             let mut bytes = [0; META];
@@ -160,8 +159,8 @@ impl Meta {
         let mut found = at(0)?;
         let mut page = PAGE_MIN;
         while page <= PAGE_MAX {
-            // Where the second one is depends on the length of a page, which the first may not say
-            // any more.
+            // The position of the second one depends on the size of a page, which the first may
+            // have lost.
             if let Some(second) = at(page)?.filter(|second| second.page == page) {
                 let newer = found.is_none_or(|first| first.transaction < second.transaction);
                 found = if newer { Some(second) } else { found };
@@ -238,7 +237,7 @@ impl<'s> Trees<'s> {
         self.meta.pages * self.meta.page
     }
 
-    /// A page is read, and those that it goes on for.
+    /// Marks a page and its overflow pages as read.
     fn mark(&mut self, first: u64, pages: u64) -> Result<(), Bad> {
         for page in first..first + pages {
             let word = usize::try_from(page / 64).ok();
@@ -256,7 +255,7 @@ impl<'s> Trees<'s> {
         Bad::damaged(page.saturating_mul(self.meta.page), what)
     }
 
-    /// A page with all that it goes on for.
+    /// Reads a page with its overflow pages.
     fn page(&mut self, id: u64) -> Result<Vec<u8>, Bad> {
         let Meta { page, pages, .. } = self.meta;
         // The two first ones are no part of a tree.
@@ -326,7 +325,7 @@ fn branch(page: &[u8], at: u64) -> Result<Vec<u64>, Bad> {
     }
 }
 
-/// Visits the elements of a leaf, which are behind the last one of the leaf before.
+/// Visits the elements of a leaf, which must sort after the last one of the leaf before.
 fn leaf(page: &[u8], at: u64, last: &mut Option<Vec<u8>>, each: &mut Each<'_>) -> Result<(), Bad> {
     let count = count(page);
     let cut = || Bad::damaged(at, "a leaf is cut off");

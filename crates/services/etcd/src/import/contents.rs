@@ -83,7 +83,7 @@ struct Change {
 pub struct Contents<'s> {
     source: &'s dyn Source,
     status: Status,
-    /// Keys, one behind the other.
+    /// Keys, concatenated.
     keys: Vec<u8>,
     /// Changes in order of revisions.
     changes: Vec<Change>,
@@ -301,7 +301,7 @@ impl<'s> Contents<'s> {
         &self.status
     }
 
-    /// History before this revision was given up; -1 if none was ever.
+    /// Returns the revision before which history was discarded; -1 if none ever was.
     pub fn compacted(&self) -> i64 {
         self.scheduled.max(self.finished)
     }
@@ -317,7 +317,7 @@ impl<'s> Contents<'s> {
         self.status.revision.max(self.compacted()).max(1)
     }
 
-    /// Users, roles and whether they matter.
+    /// Returns users, roles and the state of auth.
     pub const fn auth(&self) -> &Brought {
         &self.auth
     }
@@ -333,7 +333,7 @@ impl<'s> Contents<'s> {
         self.changes.len()
     }
 
-    /// The revision of a change, whether it deleted the key, and the key.
+    /// Returns the revision of a change, whether it deleted the key, and the key.
     pub(super) fn change_at(&self, index: usize) -> Option<(Revision, bool, &[u8])> {
         let change = self.changes.get(index)?;
         let (from, length) = change.key;
@@ -341,7 +341,8 @@ impl<'s> Contents<'s> {
         Some((change.at, change.deletes, key))
     }
 
-    /// The change at this place in the order of keys, and whether it is what its key has now.
+    /// Returns the change at this place in the order of keys, and whether it is the current record
+    /// of its key.
     pub(super) fn by_key(&self, place: usize) -> Option<(usize, bool)> {
         let index = *self.by_key.get(place)?;
         let (_, deletes, key) = self.change_at(index)?;
@@ -351,7 +352,7 @@ impl<'s> Contents<'s> {
         Some((index, is_newest && !deletes))
     }
 
-    /// The lease that the key went with behind a change; 0: none.
+    /// Returns the lease of the key after a change; 0: none.
     pub(super) fn lease_of(&self, index: usize) -> i64 {
         self.changes.get(index).map_or(0, |change| change.lease)
     }

@@ -1,5 +1,4 @@
-//! The items of an image, made of what a snapshot of etcd holds: in the order of the rows of the
-//! store.
+//! Items of an image made from a snapshot of etcd, in the order of the rows of the store.
 
 use super::{Bad, Contents};
 use crate::{
@@ -94,7 +93,7 @@ impl<'c> Items<'c> {
                 continue;
             };
             let lease = self.contents.lease_of(index).cast_unsigned();
-            // Of a lease that is gone only the number is left, in the record.
+            // A lease that no longer exists remains only as a number in the record.
             if lease != 0 && self.is_lease(lease) {
                 self.attached.push((lease, index));
             }
@@ -114,7 +113,7 @@ impl<'c> Items<'c> {
         (self.stage, self.at) = (Stage::Head, 0);
     }
 
-    /// The next item goes to `item`; whether there was one.
+    /// Writes the next item to `item`; returns whether there was one.
     ///
     /// # Errors
     /// The file cannot be read, or changed.
@@ -233,9 +232,9 @@ impl<'c> Items<'c> {
 enum Row {
     /// An entry of the store.
     One(Place),
-    /// None, and more behind it.
+    /// No entry here, but later ones.
     None,
-    /// None, and none behind it.
+    /// No more entries.
     Over,
 }
 

@@ -1,10 +1,9 @@
-//! Data of etcd: a snapshot that `etcdctl snapshot save` took of it, or its database file, becomes
-//! an image of this service.
+//! Import of etcd's data: converts a snapshot of `etcdctl snapshot save`, or etcd's database file,
+//! to an image of this service.
 //!
-//! [`bolt`] reads the file, [`contents`] what etcd keeps in it, and [`items`] puts that in the
-//! order of an image. Keys come with all revisions that are in the file, leases with their keys,
-//! users with their roles and passwords. Whatever the file says is checked: it may come from
-//! anywhere.
+//! [`bolt`] reads the file, [`contents`] its buckets, and [`items`] puts them in the order of an
+//! image. Keys are imported with all revisions in the file, leases with their keys, users with
+//! their roles and passwords. The whole content of the file is checked: it may come from anywhere.
 
 mod bolt;
 mod contents;
@@ -50,7 +49,7 @@ pub enum Bad {
     /// The checksum at its end is another one.
     #[error("it is damaged: the SHA-256 at its end does not match")]
     Checksum,
-    /// Somewhere it is not what etcd writes.
+    /// The content at some place is not in etcd's format.
     #[error("it is damaged near byte {at}: {what}")]
     Damaged {
         /// About where.

@@ -1,5 +1,4 @@
-//! Alarms: what is wrong with a member, known to all; while one of them has no space, nothing
-//! grows.
+//! Alarms: faults of members, known to all; while a member has no space, nothing grows.
 
 use std::ops::ControlFlow;
 
@@ -62,7 +61,7 @@ impl Mvcc {
         Ok(vec![AlarmMember { member_id: member, alarm: kind.into() }])
     }
 
-    /// Ends an alarm; says which, if there was one.
+    /// Ends an alarm; returns it, if there was one.
     pub fn disarm(&mut self, kind: AlarmType, member: u64) -> Vec<AlarmMember> {
         let place = alarm(kind as u8, member);
         if self.store.get(&place).is_none() {
@@ -74,5 +73,5 @@ impl Mvcc {
     }
 }
 
-/// The kind of alarm that says so.
+/// Kind of the alarm for a lack of space.
 const NO_SPACE: u8 = AlarmType::Nospace as u8;

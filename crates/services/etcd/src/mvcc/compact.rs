@@ -20,7 +20,7 @@ use crate::refusal::Refusal;
 pub const SCRUB_MAX: usize = 1000;
 
 impl Mvcc {
-    /// Gives up what was before this revision. The present revision.
+    /// Discards the history before this revision. Returns the present revision.
     pub fn compact(&mut self, at: i64) -> Result<i64, Refusal> {
         if at <= self.state.compacted {
             return Err(Refusal::Compacted);
@@ -74,9 +74,10 @@ impl Mvcc {
         self.set_state(state);
     }
 
-    /// Removes what a key had before this change. That is one entry at most, and adjacent: whatever
-    /// is older went with an earlier change. A store on disk still walks over what went, so nothing
-    /// is looked for behind that entry, nor behind the change that created the key.
+    /// Removes the record of a key before this change. That is one entry at most, and adjacent:
+    /// anything older was removed with an earlier change. A store on disk still walks over removed
+    /// entries, so nothing is looked for after that entry, nor after the change that created the
+    /// key.
     fn forget_before(&mut self, change: &Change, at: Revision) {
         let key = &change.key;
         let creates = || {
@@ -86,7 +87,7 @@ impl Mvcc {
         if !change.deletes && creates() {
             return;
         }
-        // Older revisions lie behind newer ones.
+        // Older revisions sort after newer ones.
         let behind = [&history_at(key, at)[..], &[0]].concat();
         if let Some((place, old)) = self.store.first(&behind, &history_end_of(key))
             && let Some((_, found)) = parse_history(&place)

@@ -1,4 +1,4 @@
-//! Compare: what a transaction asks of keys before it chooses a branch.
+//! Compare: the conditions on keys by which a transaction chooses a branch.
 
 use std::{cmp::Ordering, ops::ControlFlow};
 

@@ -1,4 +1,4 @@
-//! Events: what happened from a revision on, a page at a time.
+//! Events from a revision on, a page at a time.
 
 use std::ops::ControlFlow;
 

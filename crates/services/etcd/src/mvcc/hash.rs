@@ -1,8 +1,8 @@
-//! A hash of everything that can be read at a revision: equal on equal nodes, however much of what
-//! was given up is removed.
+//! A hash of everything that can be read at a revision: equal on equal nodes, regardless of the
+//! progress of removing discarded history.
 //!
-//! It is of the keys as they were at the compacted revision, and of what happened since, in order.
-//! Read in pages, so that a node does other things meanwhile.
+//! It covers the keys as of the compacted revision, and the changes since, in order. Computed in
+//! pages, so that a node does other work meanwhile.
 
 use std::ops::ControlFlow;
 
@@ -55,7 +55,7 @@ impl Hashing {
         self.hash = (self.hash.rotate_left(23) ^ hasher.digest()).wrapping_mul(FACTOR);
     }
 
-    /// Something was looked at; whether the page is full.
+    /// Counts a visit; returns whether the page is full.
     fn is_full(&mut self) -> bool {
         self.visits += 1;
         self.visits >= VISITS_MAX || self.bytes >= PAGE_BYTES
@@ -63,7 +63,7 @@ impl Hashing {
 }
 
 impl Mvcc {
-    /// Goes on with a hash.
+    /// Continues a hash by a page.
     pub fn hash(&self, request: &HashRequest) -> Result<HashPage, Refusal> {
         let compacted = self.state.compacted;
         let at = match request.at {
@@ -95,7 +95,8 @@ impl Mvcc {
         })
     }
 
-    /// Keys at the compacted revision, from one on; where to go on, if there are more.
+    /// Hashes keys at the compacted revision, from one on; returns the start of the next page, if
+    /// there are more.
     fn hash_keys(&self, from: &[u8], compacted: i64, hashing: &mut Hashing) -> Option<Bytes> {
         if compacted < 1 {
             return None;

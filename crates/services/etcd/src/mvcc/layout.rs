@@ -35,14 +35,14 @@ const DEADLINES: u8 = b'd';
 /// Alarms.
 const ALARMS: u8 = b'a';
 
-/// Bytes of a key. A tree on disk takes no more than 64 KiB, and history may double a key; whether
-/// a command succeeds must not depend on the store.
+/// Maximum bytes of a key. A tree on disk accepts no more than 64 KiB, and history may double a
+/// key; the outcome of a command must not depend on the store.
 pub const KEY_BYTES_MAX: usize = 16 << 10;
 /// Bytes of the longest place of an entry: that is one of history.
 pub(crate) const PLACE_BYTES_MAX: usize = 1 + 2 * KEY_BYTES_MAX + 2 + 16;
 
-/// Highest revision that an image may hold: from there on counting goes on for longer than any
-/// cluster lives.
+/// Highest revision that an image may hold: the revisions above it last longer than any cluster
+/// lives.
 const REVISION_MAX: i64 = i64::MAX / 2;
 
 /// Revision of a change: that of the transaction, and the position of the change in it.
@@ -109,7 +109,7 @@ pub(super) fn history(key: &[u8]) -> Vec<u8> {
             place.push(0xff);
         }
     }
-    // Before whatever can follow in a longer key.
+    // Sorts before anything that can follow in a longer key.
     place.extend_from_slice(&[0, 1]);
     place
 }
@@ -353,7 +353,7 @@ pub(super) fn parse_alarm(place: &[u8]) -> Option<(u8, u64)> {
 pub(super) struct State {
     /// The last transaction that changed something; 1 before the first one.
     pub(super) revision: i64,
-    /// History before it was given up; -1 if none was ever.
+    /// History before it was discarded; -1 if none ever was.
     pub(super) compacted: i64,
     /// Compacted history before this revision has been removed.
     pub(super) scrubbed: Revision,

@@ -20,7 +20,7 @@ use crate::refusal::Refusal;
 
 /// Longest time that a lease is granted for, in seconds.
 pub const TTL_MAX: i64 = 9_000_000_000;
-/// Shortest one; less is taken for this.
+/// Shortest lease; shorter requests are raised to this.
 pub const TTL_MIN: i64 = 1;
 /// Leases at a time.
 pub const LEASES_MAX: u64 = 1_000_000;
@@ -62,7 +62,7 @@ impl Mvcc {
         self.time = group_ms;
     }
 
-    /// A lease as it is stored, whether or not it ended.
+    /// Returns a lease as stored, even if it has expired.
     fn stored_lease(&self, id: i64) -> Option<Lease> {
         Lease::decode(&self.store.get(&lease(id))?)
     }
@@ -91,7 +91,7 @@ impl Mvcc {
         (found, next)
     }
 
-    /// The keys of a lease, in order, as far as the budget goes.
+    /// Returns the keys of a lease, in order, within the budget.
     pub fn keys_of(&self, id: i64, mut budget: Budget) -> Result<Vec<Bytes>, Refusal> {
         let (mut keys, mut outcome) = (Vec::new(), Ok(()));
         self.each_key_of(id, &[], &mut |key| {
@@ -150,7 +150,7 @@ impl Mvcc {
         if self.stored_lease(id).is_none() && self.state.leases >= LEASES_MAX {
             return Err(Refusal::TooManyLeases);
         }
-        // One that ended a moment ago takes its keys along.
+        // A lease that expired a moment ago takes its keys with it.
         self.end_lease(id);
         let granted = ttl.max(TTL_MIN);
         let new = Lease { granted, deadline: self.deadline_of(granted, now_ms), keys: 0 };
@@ -171,8 +171,8 @@ impl Mvcc {
         self.set_state(state);
     }
 
-    /// Lets a lease begin anew; says for how many seconds it is granted. It never ends earlier for
-    /// that, though the clock of another node be behind.
+    /// Extends a lease; returns the seconds for which it is granted. It never ends earlier because
+    /// of that, even if the clock of another node is slow.
     pub fn keep_alive(&mut self, id: i64, now_ms: u64) -> Result<i64, Refusal> {
         let mut found = self.lease(id).ok_or(Refusal::LeaseNotFound)?;
         let new = self.deadline_of(found.granted, now_ms);

@@ -65,7 +65,7 @@ impl Mvcc {
         mvcc
     }
 
-    /// Takes the state from the store, after that changed as a whole.
+    /// Reads the state from the store, after that was replaced as a whole.
     pub(crate) fn read_state(&mut self) -> Result<(), LoadError> {
         self.lacks_space = self.has_alarm_of_space();
         self.ends = Ends::default();
@@ -90,7 +90,7 @@ impl Mvcc {
         self.state.revision
     }
 
-    /// History before this revision is given up; -1 if none was ever.
+    /// Returns the revision before which history is discarded; -1 if none ever was.
     pub const fn compacted(&self) -> i64 {
         self.state.compacted
     }

@@ -86,7 +86,7 @@ impl Paging {
         }
     }
 
-    /// Takes a page; whether it was the last one.
+    /// Adds a page; returns whether it was the last one.
     pub fn add(&mut self, page: Page) -> Result<bool, Refusal> {
         if self.at.is_none() {
             (self.at, self.now) = (Some(page.at), page.revision);
@@ -159,7 +159,7 @@ impl Mvcc {
                 }
             }
             if visits >= visits_max || bytes >= PAGE_BYTES {
-                // The first key behind this one.
+                // The first key after this one.
                 next = [key, &[0]].concat().into();
                 return ControlFlow::Break(());
             }

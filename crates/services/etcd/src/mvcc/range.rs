@@ -25,7 +25,7 @@ use crate::{
 fn order_of(request: &RangeRequest) -> Option<(SortTarget, SortOrder)> {
     let target = request.sort_target();
     match (target, request.sort_order()) {
-        // Keys come in order anyway.
+        // Keys are read in order anyway.
         (SortTarget::Key, SortOrder::None | SortOrder::Ascend) => None,
         (target, SortOrder::None) => Some((target, SortOrder::Ascend)),
         (target, order) => Some((target, order)),
@@ -72,7 +72,7 @@ pub(super) fn sort(request: &RangeRequest, found: &mut Vec<KeyValue>) {
     found.truncate(most);
 }
 
-/// Makes an answer of keys that were found; whether there are more.
+/// Arranges the keys found as an answer; returns whether there are more.
 pub(super) fn arrange(request: &RangeRequest, found: &mut Vec<KeyValue>) -> bool {
     sort(request, found);
     let limit = limit_of(request).unwrap_or(usize::MAX);
@@ -103,7 +103,7 @@ pub(super) fn entry(request: &RangeRequest, key: &[u8], record: super::Record) -
     kv
 }
 
-/// Bytes that an entry of an answer takes, about.
+/// Returns the approximate bytes of an entry of an answer.
 pub(super) fn bytes_of(kv: &KeyValue) -> u64 {
     ENTRY_BYTES + (kv.key.len() + kv.value.len()) as u64
 }
@@ -183,7 +183,7 @@ impl Mvcc {
                 Err(_) => ControlFlow::Break(()),
             }
         };
-        // A transaction sees what it wrote itself.
+        // A transaction sees its own writes.
         if revision >= now {
             self.each_now(keys, &mut |key, record| take(key, Some(record)));
         } else {

@@ -115,8 +115,8 @@ impl Mvcc {
         }
     }
 
-    /// Visits the keys that exist now or did once, in order, with what they had at the end of this
-    /// revision.
+    /// Visits the keys that exist now or once existed, in order, with their records at the end of
+    /// this revision.
     pub(super) fn each_at(&self, keys: Keys<'_>, revision: i64, visit: &mut VisitPast<'_>) {
         let (from, to) = match keys {
             Keys::One(key) => {

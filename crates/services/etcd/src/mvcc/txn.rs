@@ -13,7 +13,7 @@ use crate::{
     refusal::Refusal,
 };
 
-/// The branches that a transaction takes; they are chosen before anything changes.
+/// Branches chosen by a transaction, before anything changes.
 struct Path {
     succeeded: bool,
     /// Paths of the transactions in that branch, in order.

@@ -98,12 +98,12 @@ impl<'m> Writing<'m> {
         Some(record)
     }
 
-    /// A key goes with another lease, or none; 0 is none.
+    /// Moves a key to another lease; 0 is none.
     fn move_lease(&mut self, key: &[u8], old: i64, new: i64) {
         if old == new {
             return;
         }
-        // Of a lease that was gone when the data came from etcd, only its number is here.
+        // A lease that was gone when the data was imported from etcd exists only as a number here.
         if old != 0
             && let place = attached(old, key)
             && let Some(there) = self.mvcc.store.get(&place)
@@ -200,7 +200,7 @@ impl<'m> Writing<'m> {
                 Keys::Span(_, to) => Keys::Span(&from, to),
                 one => one,
             };
-            // What goes into the answer is counted before anything changes.
+            // The size of the answer is counted before anything changes.
             let most = match request.prev_kv {
                 true => usize::MAX,
                 false => DELETED_MAX,

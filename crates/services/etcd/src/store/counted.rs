@@ -68,14 +68,14 @@ impl Counted {
         self.replace(key, old.as_ref(), Some(value));
     }
 
-    /// Removes what is there.
+    /// Removes the entry, if there is one.
     pub(crate) fn remove(&mut self, key: &[u8]) {
         if let Some(old) = self.store.get(key) {
             self.replace(key, Some(&old), None);
         }
     }
 
-    /// Puts `new` in the place of what the caller knows to be there, without looking.
+    /// Replaces a value that the caller knows, without a look-up.
     pub(crate) fn replace(&mut self, key: &[u8], old: Option<&Bytes>, new: Option<Bytes>) {
         let of = |value: Option<&Bytes>| value.map_or(0, |value| bytes_of(key, value));
         let less = self.bytes.saturating_sub(of(old));
@@ -122,7 +122,7 @@ impl Counted {
         match self.stored {
             // Nodes that did not load this image count on from there.
             Some(bytes) => self.bytes = bytes,
-            // An image of etcd's data, or of an earlier version, says nothing of it.
+            // An image of etcd's data, or of an earlier version, does not contain the size.
             None if self.bytes > 0 => {
                 self.stored = Some(self.bytes);
                 self.store.load(SIZE, row(self.bytes))?;

@@ -2,8 +2,8 @@
 //! service.
 //!
 //! The engine keeps rows in order, and everything since the last commit with its position in one
-//! atomic unit; images, loads, syncing, and disks that are full or fail are its own, too
-//! ([`quorate_kv::store::lsm`]). Here is only what a row is called.
+//! atomic unit; images, loads, syncing, and full or failing disks are handled by it, too
+//! ([`quorate_kv::store::lsm`]). Only the names of rows are defined here.
 
 use bytes::Bytes;
 use quorate::{Health, Imaged, LoadError, MetaChange, Metadata, Scrubbed, Slot};
@@ -35,7 +35,7 @@ const STAMP: Stamp = Stamp { version: VERSION, deadline: None, kind: Kind::Hash 
 #[derive(Debug)]
 pub struct LsmStore {
     engine: Engine,
-    /// The key is there.
+    /// The collection's key exists.
     has_key: bool,
 }
 

@@ -14,9 +14,9 @@ pub type Visit<'v> = dyn FnMut(&[u8], &Bytes) -> ControlFlow<()> + 'v;
 
 /// Entries in the order of their keys. Called from one thread.
 ///
-/// Values are shared, not copied: what was read stays as it was read. A store that is on a disk
-/// says by [`Store::health`] whether it can go on, and by [`Store::has_failed`] that what it said
-/// since the last commit is worthless.
+/// Values are shared, not copied: a value that was read stays unchanged. A store on a disk reports
+/// by [`Store::health`] whether it can continue, and by [`Store::has_failed`] that its answers
+/// since the last commit are worthless.
 pub trait Store: Send {
     /// Returns the value of `key`.
     fn get(&self, key: &[u8]) -> Option<Bytes>;
@@ -38,7 +38,7 @@ pub trait Store: Send {
     /// Puts `value` there.
     fn put(&mut self, key: &[u8], value: Bytes);
 
-    /// Removes what is there.
+    /// Removes the entry, if there is one.
     fn remove(&mut self, key: &[u8]);
 
     /// Makes everything since the last call, this position and `meta` one atomic unit.
@@ -72,7 +72,7 @@ pub trait Store: Send {
     /// Ends the image, if one is going on.
     fn end_image(&mut self);
 
-    /// Other entries come in, to be all that there is; as
+    /// Begins to replace all entries; as
     /// [`StateMachine::begin_load`](quorate::StateMachine::begin_load).
     fn begin_load(&mut self) -> Result<(), LoadError>;
 

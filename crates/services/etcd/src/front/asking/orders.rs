@@ -188,12 +188,12 @@ impl Asking {
         let (tell, told) = oneshot::channel();
         let mut share = memory.share();
         let done: Done = Box::new(move |result| {
-            // Counted before it waits for anybody.
+            // Counted before it is queued for the client.
             let counted = result.and_then(|reply| match share.grow(reply.len()) {
                 true => Ok((reply, share)),
                 false => Err(NotDone(asked.without_memory())),
             });
-            // Who gave up does not concern the node.
+            // A client that gave up does not concern the node.
             drop(tell.send(counted));
         });
         let not_done = |failure| {

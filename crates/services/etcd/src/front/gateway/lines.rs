@@ -16,7 +16,7 @@ use super::json::encode;
 /// Bytes of the prefix of a message: a compression flag and the length.
 const HEAD_BYTES: usize = 5;
 
-/// The messages of an answer. They come from this process.
+/// The messages of an answer, produced by this process.
 pub(super) struct Frames {
     body: Body,
     bytes: BytesMut,

@@ -21,7 +21,7 @@ pub(super) fn render(text: &mut Text) {
     }
 }
 
-/// The number behind these words at the beginning of a line.
+/// Returns the number after this name at the beginning of a line.
 fn field(text: &str, name: &str) -> Option<u64> {
     let rest = text.lines().find_map(|line| line.strip_prefix(name))?;
     rest.split_whitespace().next()?.parse().ok()

@@ -50,7 +50,8 @@ impl WatchStream {
         patiently(ask).await.map(drop)
     }
 
-    /// Users or roles changed: watchers of what the client may not watch any more end.
+    /// Ends the watchers of ranges that the client may no longer watch, after users or roles
+    /// changed.
     pub(super) async fn look_again(&mut self) -> Result<(), Ends> {
         let all = self.watchers.ranges();
         for some in all.chunks(RANGES_MAX) {
@@ -70,7 +71,7 @@ impl WatchStream {
         Ok(())
     }
 
-    /// A watcher may not go on.
+    /// Ends a watcher that is no longer allowed.
     async fn end(&mut self, id: i64, status: Status) -> Result<(), Ends> {
         if !is_refusal(&status) {
             return Err(status.into());

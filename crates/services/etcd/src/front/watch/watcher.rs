@@ -39,14 +39,14 @@ pub(super) struct Watcher {
     pub(super) is_quiet: bool,
     /// The first revision that was not sent to it.
     next: i64,
-    /// The memory that it takes, and that it is counted.
+    /// Its memory, and its place in the count of watchers.
     _held: (Share, OneMore),
 }
 
 /// Approximate memory of a watcher, apart from its keys.
 const WATCHER_BYTES: usize = 512;
 
-/// Memory of the watcher that is asked for, about.
+/// Returns the approximate memory of the requested watcher.
 pub(super) fn bytes_of(request: &WatchCreateRequest) -> usize {
     WATCHER_BYTES + request.key.len() + request.range_end.len()
 }
@@ -112,7 +112,7 @@ impl Watcher {
         Some(event)
     }
 
-    /// Events as answers that the client takes: one, unless it takes parts and they are large.
+    /// Splits events into answers: one, unless the client accepts fragments and they are large.
     pub(super) fn parts(&self, events: Vec<Event>) -> Vec<Vec<Event>> {
         if !self.fragment {
             return vec![events];

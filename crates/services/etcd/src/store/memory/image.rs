@@ -1,5 +1,5 @@
-//! An image of the store in memory while commands go on: what they overwrite before the image has
-//! passed it is kept; nothing else is copied.
+//! An image of the store in memory while commands continue: entries that they overwrite before the
+//! image has passed them are kept; nothing else is copied.
 
 use std::{collections::BTreeMap, ops::Bound};
 
@@ -84,7 +84,7 @@ impl Image {
         while given < bytes.max(1) {
             let kept = self.kept.first_key_value().map(|(key, _)| &**key);
             let here = now.peek().map(|(key, _)| &***key);
-            // What is kept hides what is there now.
+            // A kept entry hides the present one.
             let from_kept = match (kept, here) {
                 (None, None) => return Imaged::End,
                 (Some(kept), Some(here)) => {
@@ -134,7 +134,7 @@ mod tests {
         store
     }
 
-    /// Whatever is written meanwhile, before and behind what the image has passed.
+    /// Writes during the image, before and after its position, do not change it.
     #[test]
     fn an_image_is_the_store_as_it_was() {
         let mut store = filled(2000);
