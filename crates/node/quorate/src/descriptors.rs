@@ -6,7 +6,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::error::Error;
 
-/// Standard streams, listeners, rings, timers, locks; and what is opened for a moment.
+/// Standard streams, listeners, rings, timers, locks; and files that are open briefly.
 const OWN: usize = 32;
 /// The segment that is written to, the next, the one being made, some that are read.
 const LOG: usize = 32;
@@ -27,7 +27,7 @@ const STRANGERS_MAX: usize = 64;
 pub struct Descriptors {
     /// Connections of clients.
     pub clients: usize,
-    /// Connections to the peer address that have not said who they are.
+    /// Connections to the peer address that are not authenticated yet.
     pub strangers: usize,
     /// Files that the store keeps open between reads.
     pub store_files: usize,
@@ -66,8 +66,8 @@ impl Descriptors {
     }
 }
 
-/// Raises the soft limit on open files to the hard one, logs that, and returns what it is then. The
-/// low limit that processes start with is for programs that cannot count further, not to save
+/// Raises the soft limit on open files to the hard one, logs that, and returns the new limit. The
+/// low default limit exists for programs that cannot handle large descriptors, not to save
 /// anything.
 pub fn raise_descriptor_limit() -> usize {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);

@@ -56,7 +56,8 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// A replica with this data folder; a cluster of one unless more is said.
+    /// Creates the builder of a replica with this data folder; a cluster of one unless configured
+    /// otherwise.
     pub fn new(data: impl Into<PathBuf>) -> Self {
         Self {
             settings: Settings::new(data),
@@ -84,9 +85,9 @@ impl Builder {
         self
     }
 
-    /// Forgets what the folder holds: this is a new node, of a new cluster that all its members
-    /// begin at once. While members of the old cluster run, the start is refused, and the folder
-    /// stays what it was.
+    /// Discards the contents of the folder: this is a new node, of a new cluster that all its
+    /// members begin at once. While members of the old cluster run, the start is refused, and the
+    /// folder is unchanged.
     #[must_use]
     pub fn start_empty(mut self, start_empty: bool) -> Self {
         self.start_empty = start_empty;
@@ -131,8 +132,8 @@ impl Builder {
         self
     }
 
-    /// A start that still waits for its founder or for room ends once this is set, with the code
-    /// [`STOPPED`].
+    /// Sets a flag that ends a start that still waits for its founder or for disk space, with the
+    /// code [`STOPPED`].
     #[must_use]
     pub fn give_up_when(mut self, set: Arc<AtomicBool>) -> Self {
         self.give_up = set;
@@ -246,7 +247,7 @@ impl Builder {
     }
 }
 
-/// A running replica. Any number of threads may ask it at once, as [`Local`] says.
+/// A running replica. Any number of threads may send requests at once, see [`Local`].
 #[derive(Debug)]
 pub struct Embedded {
     handle: Handle,
@@ -278,7 +279,7 @@ impl Embedded {
         &self.handle
     }
 
-    /// Finishes what was accepted and stops.
+    /// Finishes all accepted requests and stops.
     pub fn stop(mut self) -> Result<(), Error> {
         self.end()
     }

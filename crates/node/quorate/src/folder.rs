@@ -48,7 +48,7 @@ pub struct Settling<'a> {
     /// Reports the cause of a wait.
     pub waiting: &'a mut dyn FnMut(&str),
     /// Asks a cluster for an id, with this nonce, until there is an answer: `None` if a stop was
-    /// asked for before.
+    /// requested before.
     pub join: &'a mut dyn FnMut(u64) -> Result<Option<Joined>, Error>,
 }
 
@@ -119,7 +119,7 @@ impl Folder {
         peers.get(&node).filter(|_| listed).cloned()
     }
 
-    /// Makes the folder this node's; `None` if a stop was asked for before.
+    /// Makes the folder this node's; `None` if a stop was requested before.
     pub fn settle(
         self,
         settings: &Settings,
@@ -168,7 +168,8 @@ fn warn_about_list(settings: &Settings, founding: &Founding) {
 }
 
 /// An empty folder may be a lost one: then the others have a cluster, and this node would found
-/// another at the same addresses. Who is not up says nothing; it will not follow this node either.
+/// another at the same addresses. Nodes that are down do not answer; they will not follow this node
+/// either.
 fn refuse_second_cluster(settings: &Settings, node: NodeId) -> Result<(), Error> {
     let others = settings.cluster.iter().filter(|(other, _)| **other != node);
     let others: Vec<_> = others.map(|(other, at)| (*other, at.clone())).collect();
@@ -189,7 +190,7 @@ fn refuse_second_cluster(settings: &Settings, node: NodeId) -> Result<(), Error>
     ))
 }
 
-/// `None` if a stop was asked for before the founder answered.
+/// Asks the founder; `None` if a stop was requested before it answered.
 fn ask_founder(
     settings: &Settings,
     node: NodeId,
@@ -217,7 +218,7 @@ fn create(settings: &Settings) -> Result<LockedFolder, IdentityError> {
 pub fn random<const N: usize>() -> Result<[u8; N], Error> {
     let mut bytes = [0; N];
     let flags = rustix::rand::GetRandomFlags::empty();
-    // Up to 256 bytes come whole, or not at all.
+    // Up to 256 bytes are returned as a whole, or not at all.
     rustix::rand::getrandom(&mut bytes, flags)
         .map_err(|error| Error::io("ask for random bytes", &error.into()))?;
     Ok(bytes)

@@ -1,8 +1,8 @@
-//! The lines that an operator reads on standard error: one for each thing that changed, with its
-//! cause and what it means, and none more often than needed.
+//! Lines for operators on standard error: one for each change, with its cause and its meaning, and
+//! none more often than needed.
 //!
-//! A level says who must care: error is a person now, warn a person tomorrow, info a change of
-//! state. `docs/operate.md` lists the lines; a test holds the two together.
+//! The level indicates the urgency: error needs a person now, warn needs one tomorrow, info is a
+//! change of state. `docs/operate.md` lists the lines; a test keeps the two consistent.
 
 use quorate_core::{
     ballot::Ballot,
@@ -20,7 +20,7 @@ use crate::stderr;
 
 /// Lines of one kind beyond their burst wait for this long.
 const EVERY_MS: u64 = 10_000;
-/// An election is up to five lines; what happens again and again is no news.
+/// An election is up to five lines; constant repetition is no news.
 const LEADERSHIP_BURST: u32 = 20;
 const PROGRESS_BURST: u32 = 6;
 
@@ -33,7 +33,7 @@ pub(crate) struct Line {
     ballot: Option<Ballot>,
 }
 
-/// Makes lines of events, and remembers what a later line needs of an earlier event.
+/// Formats events as lines, and remembers the state that later lines need of earlier events.
 #[derive(Debug)]
 pub(crate) struct Journal {
     node: NodeId,
@@ -66,7 +66,7 @@ impl Listener for Journal {
         stderr::dropped()
     }
 
-    /// Takes in what this event is worth.
+    /// Passes the line of an event to the limiter.
     fn event(&mut self, now: Time, event: &Event, leads_never: Option<&str>) {
         let Some(line) = self.line(now, event, leads_never) else {
             return;
@@ -77,7 +77,7 @@ impl Listener for Journal {
         }
     }
 
-    /// Writes what was held back and is due.
+    /// Writes the delayed lines that are due.
     fn end_turn(&mut self, now: Time) {
         while let Some((line, left_out)) = self.limiter.next_due(now) {
             self.write(&line, left_out);
@@ -363,7 +363,7 @@ impl Journal {
                     ballot: None,
                 });
             }
-            // `Explanation::Leads` says it better, and so does `Explanation::Campaigns`.
+            // `Explanation::Leads` has more detail, and so does `Explanation::Campaigns`.
             (Role::Leader, _) => return None,
             (Role::Candidate, _) if self.campaign.is_some_and(|(own, _)| own == ballot) => {
                 return None;

@@ -1,13 +1,13 @@
 //! Embed a replica: your state machine, ordered by Paxos, on every node.
 //!
 //! Implement [`StateMachine`], give it to a [`Builder`], and every node of the cluster executes the
-//! same commands in the same order; what was acknowledged survives any minority of failures, and,
-//! in a durable group, the loss of power on all nodes at once. `examples/counter.rs` is a whole
+//! same commands in the same order; acknowledged commands survive any minority of failures, and, in
+//! a durable group, the loss of power on all nodes at once. `examples/counter.rs` is a whole
 //! program.
 //!
-//! The crate also holds what the `quorate` binary and an embedding program share: [`Settings`], the
-//! data folder from first start to recovery ([`Folder`], [`open`]), and the [`NodeHost`] that a
-//! reactor drives.
+//! The crate also holds the parts that the `quorate` binary and an embedding program share:
+//! [`Settings`], the data folder from first start to recovery ([`Folder`], [`open`]), and the
+//! [`NodeHost`] that a reactor drives.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 

@@ -69,7 +69,7 @@ impl Answer {
 }
 
 impl Drop for Answer {
-    /// The node is gone with the request: whether it was executed is not known.
+    /// The node dropped the request: the outcome is unknown.
     fn drop(&mut self) {
         if let Some(hears) = self.0.take() {
             hears(Err(Failure::Unknown));
@@ -77,7 +77,7 @@ impl Drop for Answer {
     }
 }
 
-/// A request, and where its answer goes.
+/// A request, with the callback for its answer.
 pub(crate) struct Ask {
     wanted: Wanted,
     answer: Answer,
@@ -130,7 +130,7 @@ impl Local {
         self.ask(Wanted::Execute(command.into()))
     }
 
-    /// Asks the service; sees everything that was done before, by anybody. Blocks.
+    /// Asks the service; reflects every command acknowledged before, on any node. Blocks.
     pub fn query(&self, query: impl Into<Vec<u8>>) -> Result<Vec<u8>, NotDone> {
         self.ask(Wanted::Query(query.into()))
     }
@@ -238,12 +238,12 @@ impl Local {
 
     fn wait(&self, wanted: Wanted) -> Result<Done, NotDone> {
         let (tell, told) = sync_channel(1);
-        // A caller that gave up does not concern us.
+        // A caller that gave up is ignored.
         let answer = Answer::new(move |result| drop(tell.try_send(result)));
         if !self.asks.put(Ask { wanted, answer }) {
             return Err(NotDone(Failure::Stopping));
         }
-        // Whether it was executed is not known once the node is gone with it.
+        // If the node is gone with the request, the outcome is unknown.
         told.recv().unwrap_or(Err(Failure::Unknown)).map_err(NotDone)
     }
 }
@@ -338,7 +338,7 @@ impl LocalFront {
         self.asks.wake()
     }
 
-    /// [access-2] What was learnt of who may do what.
+    /// [access-2] Copies the access rights, if they changed.
     fn follow_users(&mut self, requests: &dyn Requests) {
         let version = requests.users_version();
         if self.users_version == Some(version) {
@@ -431,8 +431,7 @@ impl Front for LocalFront {
             Completion::Written(tag, reply) => (tag, Ok(Done::Reply(reply.to_vec()))),
             Completion::Failed(tag, failure) => (tag, Err(failure)),
             Completion::Registered(tag, session) => (tag, Ok(Done::Session(session))),
-            // Not asked for.
-            // Not asked for.
+            // Never requested here.
             Completion::InMemory(tag, _) | Completion::Read(tag) => (tag, Err(Failure::Unknown)),
             Completion::Readable(tag) => {
                 let mut reply = Vec::new();

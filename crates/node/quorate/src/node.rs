@@ -28,7 +28,7 @@ const ROOM_WAIT: Duration = Duration::from_millis(250);
 /// Progress while a node is opened.
 #[derive(Clone, Copy, Debug)]
 pub enum Opening<'a> {
-    /// A disk driver was chosen; the text says which, and why.
+    /// A disk driver was chosen; the text has its name and the reason.
     Disk(&'a str),
     /// Progress of reading the log.
     ReadingLog(Reading),
@@ -44,7 +44,7 @@ pub struct Starter<'a> {
     pub stop: &'a dyn Fn() -> bool,
 }
 
-/// Opens the log, rebuilds what the node knows, and joins it with a service and a front.
+/// Opens the log, rebuilds the state of the node, and combines it with a service and a front.
 pub fn open<S: StateMachine, F: Front>(
     settings: &Settings,
     identity: Identity<LockedFolder>,
@@ -81,7 +81,7 @@ struct Production<'a, 's> {
     /// Addresses that this node listens on.
     addresses: &'a Addresses,
     log_folder: PathBuf,
-    /// Why it waits for room, as said last.
+    /// Last reported reason of waiting for disk space.
     told: String,
     starter: &'a mut Starter<'s>,
 }

@@ -35,9 +35,9 @@ pub struct Settings {
     pub votes: Votes,
     /// Policy for raising feature levels when it leads.
     pub raising: Raising,
-    /// The class of the group, fixed at its first start; `None` takes what is there, or durable.
+    /// The class of the group, fixed at its first start; `None` means the present one, or durable.
     pub class: Option<Class>,
-    /// The name of the service's store, fixed at the first start; `None` takes what is there.
+    /// The name of the service's store, fixed at the first start; `None` means the present one.
     pub store: Option<String>,
     /// The store of a new cluster for which none is named.
     pub store_default: String,
@@ -58,7 +58,7 @@ pub struct Settings {
     pub log_ready_bytes: u64,
     /// A snapshot is taken when the log has grown by this multiple of the last one's size.
     pub snapshot_ratio: u32,
-    /// Above this size the log is not kept for nodes that are behind: they get a snapshot.
+    /// Above this size the log is not kept for nodes that lag: they are sent a snapshot.
     pub log_bytes_max: u64,
     /// Maximum bytes per second of snapshots, written and sent together; `None`: unlimited.
     pub transfer_bytes_per_second: Option<u64>,
@@ -74,7 +74,7 @@ pub struct Settings {
     pub client_memory_bytes: usize,
     /// Tuning of batch and window. The number of nodes in it does not matter.
     pub tuning: Tuning,
-    /// A flush of the log takes at least this long: for measurements. Zero is the disk as it is.
+    /// Minimum duration of a flush of the log: for measurements. Zero is the actual disk.
     pub disk_flush: Duration,
     /// Timestamps of the hops of commands are recorded, and written to the folder at the end: for
     /// measurements.

@@ -1,6 +1,6 @@
 //! Standard error of a process that must not wait for its reader: lines pass through a bounded
-//! queue to a thread of their own. A line that finds no room, or that cannot be written, is dropped
-//! and counted; nothing here ends the process.
+//! queue to a thread of their own. A line that finds no space, or that cannot be written, is
+//! dropped and counted; nothing here ends the process.
 
 use std::{
     collections::VecDeque,
@@ -62,7 +62,7 @@ impl Write for Stderr {
     }
 }
 
-/// Lines on their way to a writer.
+/// Lines queued for a writer.
 #[derive(Clone, Debug, Default)]
 struct Lines(Arc<(Mutex<Queue>, Condvar)>);
 
@@ -171,7 +171,7 @@ mod tests {
         Stage { lines, verdicts, read, reports }
     }
 
-    /// The writer goes on although nothing is read, and what was kept is read in order.
+    /// The writer continues although nothing is read, and the lines kept are read in order.
     #[test]
     fn a_reader_that_stands_still_costs_lines_and_no_time() {
         let Stage { lines, verdicts, read, reports } = stage();

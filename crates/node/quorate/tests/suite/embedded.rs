@@ -18,7 +18,7 @@ use quorate::{
 use quorate_testbed::process::free_port;
 use quorate_wire::streams::{Answer, Ask, Found, VERSION, decode_answer};
 
-/// A list of everything that was ever said.
+/// A list of all commands.
 #[derive(Default)]
 struct Journal(Vec<u8>);
 
@@ -110,7 +110,7 @@ fn a_numbered_command_is_executed_once() {
     assert_eq!(told.recv(), Ok(Err(NotDone(Failure::NoSession))));
 }
 
-/// A node whose founder never comes is given up on.
+/// A start whose founder never answers can be abandoned.
 #[test]
 fn a_start_can_be_given_up() {
     let folder = tempfile::tempdir().expect("a folder");
