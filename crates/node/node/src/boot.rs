@@ -31,7 +31,7 @@ use crate::{
 /// Something that happens while a node starts.
 #[derive(Clone, Copy, Debug)]
 pub enum Step<'a> {
-    /// The disk of the log is opened; the text says what drives it, and why.
+    /// The disk of the log is opened; the text has its driver and the reason.
     Disk(&'a str),
     /// Progress of reading the log.
     Reading(Reading),
@@ -57,12 +57,12 @@ pub trait Starter {
     /// Reports a step of the start.
     fn hear(&mut self, step: Step<'_>);
 
-    /// [lie-3] Asks the others what they remember of this node. Those that do not answer soon are
-    /// not waited for.
+    /// [lie-3] Asks the others for their memory of this node, without waiting for those that do not
+    /// answer soon.
     fn recall(&mut self, question: &Question<'_>) -> Vec<(NodeId, Memory)>;
 
-    /// Room on the disk is missing, as the error says. Returns when it is worth another try; false
-    /// if the start is to end instead.
+    /// Disk space is missing, as described by the error. Returns when it is worth another try;
+    /// false if the start is to end instead.
     fn wait_for_room(&mut self, error: &BootError) -> bool;
 }
 
@@ -81,8 +81,8 @@ pub struct Question<'a> {
 pub struct Parts<S, F> {
     /// State machine that executes the commands.
     pub service: S,
-    /// Below which slot the service has everything, for good: a log that knows less has lost its
-    /// end. Asked only where a service never has what its log has not.
+    /// Returns the slot below which the service has everything, durably: a log that knows less has
+    /// lost its end. Asked only where a service is never ahead of its log.
     pub stored_to: fn(&mut S) -> Slot,
     /// The protocol of the clients.
     pub front: F,
@@ -110,7 +110,7 @@ pub enum BootError {
         /// State in the folder.
         own: Memory,
     },
-    /// The starter did not wait for room on the disk.
+    /// The starter did not wait for disk space.
     NoRoom,
 }
 
@@ -158,11 +158,12 @@ impl From<LogError> for BootError {
     }
 }
 
-/// Starts a process of this node: counts the start, opens the log, rebuilds what the node knows,
-/// and joins it with a service and a front.
+/// Starts a process of this node: counts the start, opens the log, rebuilds the state of the node,
+/// and combines it with a service and a front.
 ///
-/// A new process start is recorded first ([volatile-1]); a node that may have forgotten votes comes
-/// back in a new incarnation, any other one as who it was ([volatile-3]). Its clock begins at zero.
+/// A new process start is recorded first ([volatile-1]); a node that may have forgotten votes
+/// returns in a new incarnation, any other one in its present one ([volatile-3]). Its clock begins
+/// at zero.
 pub fn boot<H: Home, S: StateMachine, F: Front>(
     mut identity: Identity<H>,
     parts: Parts<S, F>,
@@ -196,7 +197,7 @@ pub struct Alone {
     pub decided_to: Slot,
     /// Its own votes count as decided up to here, the first slot for which it has none.
     pub counted_to: Slot,
-    /// Votes behind that hole, which do not count: up to here.
+    /// Votes after that hole, which do not count: up to here.
     pub voted_to: Slot,
     /// Damaged places of its log, with the findings.
     pub damaged: Vec<String>,
@@ -249,7 +250,7 @@ fn count_own_votes(recovery: &mut Recovery) -> Alone {
     }
 }
 
-/// Tries until there is room: a full disk is no reason to leave a cluster that waits for this
+/// Retries until there is space: a full disk is no reason to leave a cluster that waits for this
 /// node's votes.
 fn for_room<T>(
     starter: &mut dyn Starter,
@@ -297,10 +298,10 @@ fn open_log<H: Home>(
     let damage = recovery.damage.as_ref().filter(|damage| damage.forgotten);
     let mut places = damage.map_or_else(Vec::new, |damage| damage.places.clone());
     let written = Written { incarnation: identity.incarnation(), to: recovery.whole_to };
-    // Nothing was said in this start.
+    // Nothing was sent in this start.
     let own = Memory { written, boot: identity.boot() - 1 };
     let mut heard = own;
-    // [lie-3] A folder that says that it has never run may be a copy from before.
+    // [lie-3] A folder that claims never to have run may be a copy from before.
     for (by, remembered) in recall(identity, starter) {
         if !own.fell_behind(remembered) {
             continue;
@@ -308,7 +309,7 @@ fn open_log<H: Home>(
         if !own.may_pass(remembered) {
             return Err(BootError::FarBehind { by, remembered, own });
         }
-        // [lie-4] What is not on its disk any more it has forgotten, whatever it was.
+        // [lie-4] Anything no longer on its disk is forgotten.
         heard = heard.max(remembered);
         places.push(format!(
             "node {by} remembers {remembered}, and this folder ends with {own}: the disk lost writes that it had \
@@ -403,7 +404,7 @@ mod tests {
         }
     }
 
-    /// [era-10] Behind a hole the order of things is not known.
+    /// [era-10] After a hole the order is unknown.
     #[test]
     fn own_votes_count_up_to_the_first_hole() {
         for (votes, counted) in [

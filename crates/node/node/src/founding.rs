@@ -48,7 +48,8 @@ pub enum Role {
 }
 
 impl Wanted {
-    /// The lowest id of the list founds; `None` if the list does not say which entry this node is.
+    /// Returns the role: the lowest id of the list founds; `None` if the list does not determine
+    /// which entry this node is.
     pub fn role(&self) -> Option<Role> {
         let Some((first, address)) = self.cluster.first_key_value() else {
             let node = self.expected.node.unwrap_or(NodeId(1));
@@ -93,7 +94,7 @@ pub fn found<H: Home>(
     Identity::create(home, founding)
 }
 
-/// A node that may ask its founder: its nonce is durable ([join-2]), so that after a crash on its
+/// A node that may ask its founder: its nonce is durable ([join-2]), so that after a crash on the
 /// way it asks as the same folder.
 #[derive(Debug)]
 pub struct Joining<H> {
@@ -103,7 +104,7 @@ pub struct Joining<H> {
 }
 
 impl<H: Home> Joining<H> {
-    /// Takes the nonce of an earlier attempt, or else `fresh`, a random one.
+    /// Uses the nonce of an earlier attempt, or else `fresh`, a random one.
     pub fn prepare(mut home: H, node: NodeId, fresh: u64) -> Result<Self, IdentityError> {
         let nonce = durable_nonce(&mut home, fresh)?;
         Ok(Self { home, node, nonce })
@@ -142,7 +143,7 @@ pub struct Joined {
 }
 
 /// A node that may ask a group for an id: its nonce is durable ([join-2]), so that after a crash on
-/// its way it asks as the same folder, and gets the same id.
+/// the way it asks as the same folder, and gets the same id.
 #[derive(Debug)]
 pub struct Newcomer<H> {
     home: H,
@@ -150,7 +151,7 @@ pub struct Newcomer<H> {
 }
 
 impl<H: Home> Newcomer<H> {
-    /// Takes the nonce of an earlier attempt, or else `fresh`, a random one.
+    /// Uses the nonce of an earlier attempt, or else `fresh`, a random one.
     pub fn prepare(mut home: H, fresh: u64) -> Result<Self, IdentityError> {
         let nonce = durable_nonce(&mut home, fresh)?;
         Ok(Self { home, nonce })
@@ -185,12 +186,12 @@ impl<H: Home> Newcomer<H> {
 
 fn durable_nonce(home: &mut impl Home, fresh: u64) -> Result<u64, IdentityError> {
     let nonce = home.nonce()?.unwrap_or(fresh);
-    // Also one that is there: who wrote it may have died before it was durable.
+    // Also an existing one: the process that wrote it may have died before it was durable.
     home.keep_nonce(nonce)?;
     Ok(nonce)
 }
 
-/// The group has what the operator asked for.
+/// Checks that the group matches the operator's wishes.
 fn compare(expected: &Expected, founded: &Founded) -> Result<(), JoiningError> {
     let Expected { class, store, .. } = expected;
     if let Some(class) = class.filter(|class| *class != founded.class) {
@@ -225,7 +226,7 @@ fn founding_of(founded: Founded, node: NodeId, nonce: u64) -> Founding {
 /// Why a node that was let in does not join.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JoiningError {
-    /// The cluster was founded with something else than was asked for.
+    /// The cluster was founded with other settings than requested.
     Differs {
         /// The setting that differs, as on the command line.
         what: &'static str,

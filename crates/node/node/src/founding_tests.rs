@@ -40,7 +40,7 @@ fn joined() -> Joined {
     Joined { node: NodeId(4), founded: founded(), book, learns: false }
 }
 
-/// Asks for whatever the cluster has, under the id that it gets.
+/// Accepts any settings of the cluster, under the id that it assigns.
 fn anything() -> Wanted {
     Wanted { store_default: "lsm".to_owned(), ..Wanted::default() }
 }
@@ -83,8 +83,8 @@ fn two_processes_cannot_join_with_one_folder() {
     assert!(matches!(problem, IdentityError::InUse { .. }), "{problem}");
 }
 
-/// [join-2] However often it is interrupted, with power cut each time: what the founder was once
-/// asked with is what it is asked with ever after.
+/// [join-2] The nonce sent to a founder never changes, however often the start is interrupted, with
+/// power cut each time.
 #[test]
 fn a_nonce_that_was_spoken_is_never_another_one() {
     for seed in 0..200 {

@@ -28,10 +28,10 @@ pub trait Home: SmallFiles {
     /// There may be one, but it cannot be read.
     fn nonce(&self) -> Result<Option<u64>, DiskError>;
 
-    /// Writes that number down, durably when this returns. After a crash within there may be none.
+    /// Writes that number, durably when this returns. After a crash within there may be none.
     ///
     /// # Errors
-    /// What [`Home::nonce`] says from now on is unknown, until a call succeeds.
+    /// The result of [`Home::nonce`] is unknown from now on, until a call succeeds.
     fn keep_nonce(&mut self, nonce: u64) -> Result<(), DiskError>;
 }
 

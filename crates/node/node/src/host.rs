@@ -84,7 +84,7 @@ pub struct Founded {
 /// Information for a node that joins later ([join-2]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Charter {
-    /// The node that says so.
+    /// The node that sent it.
     pub node: NodeId,
     /// Founding record of the group, the same for every node.
     pub founded: Founded,
@@ -106,7 +106,7 @@ pub trait PeerSide {
     /// A peer's control lane is up. Called again, after `peer_down`, when it reconnects.
     fn peer_up(&mut self, now: Now, peer: &PeerUp);
 
-    /// The peer is gone.
+    /// The peer disconnected.
     fn peer_down(&mut self, now: Now, node: NodeId);
 
     /// More than half of the others say that this node was removed from the cluster: it was absent
@@ -119,7 +119,7 @@ pub trait PeerSide {
     /// A node without a cluster asks for the founding record.
     fn admit(&mut self, join: Join) -> Result<Founded, Refused>;
 
-    /// [lie-3] Returns what is remembered of a node that starts.
+    /// [lie-3] Returns the memory of a node that starts.
     fn recall(&self, node: NodeId) -> Memory;
 
     /// Returns the levels that this node may speak: none below the level that the group uses, as
@@ -142,7 +142,7 @@ pub trait ClientSide {
     /// The front, for calls that ask nothing of the replica.
     fn front_mut(&mut self) -> &mut Self::Front;
 
-    /// The front, and what it asks of the replica at this moment.
+    /// Returns the front, and its access to the replica at this moment.
     fn front_and_requests(&mut self, now: Now) -> (&mut Self::Front, impl Requests);
 
     /// Returns the pressure of pending client requests. While it is [`Pressure::High`], and until
@@ -159,7 +159,7 @@ pub enum Order {
     /// Hand leadership to this node, or to the most advanced follower; ends with
     /// [`Outcome::Transferred`].
     Transfer(Option<NodeId>),
-    /// Take a snapshot at this slot or behind it, or at what is applied now; ends with
+    /// Take a snapshot at this slot or a later one, or at the applied slot; ends with
     /// [`Outcome::Snapshot`]. Ordered again before its end, it is the same attempt.
     Snapshot(Option<Slot>),
     /// Read all data of this node, to verify it: at most this number of bytes a second. The result
@@ -305,23 +305,24 @@ pub trait OperatorSide {
     /// Appends the host's metrics in the text format of Prometheus.
     fn metrics(&self, out: &mut String);
 
-    /// Begins what an operator wants done.
+    /// Begins an operator's order.
     fn order(&mut self, now: Now, order: Order);
 
     /// Returns the next outcome of an order; each is returned once.
     fn next_outcome(&mut self) -> Option<Outcome>;
 }
 
-/// One replica with its front. All calls come from the reactor's thread and return without waiting.
+/// One replica with its front. All calls are made on the reactor's thread and return without
+/// waiting.
 ///
-/// One turn calls, in this order: the sides, for what arrived; `poll`; then the peers' queues are
-/// sent; then `submit`; then what the clients get; then `end_turn`. So what a leader says is on its
-/// way before its own write begins (design §5).
+/// One turn calls, in this order: the sides, for input; `poll`; then the peers' queues are sent;
+/// then `submit`; then the clients' output is sent; then `end_turn`. Hence a leader's messages are
+/// on their way before its own write begins (design §5).
 pub trait Host: PeerSide + ClientSide + OperatorSide {
-    /// Collects completions of the log, runs what is due, decides what to say.
+    /// Collects completions of the log, runs due work, decides on messages.
     fn poll(&mut self, turn: &mut Turn<'_>);
 
-    /// Hands what has gathered to the log.
+    /// Submits the gathered records to the log.
     fn submit(&mut self, now: Now);
 
     /// The turn is over, and took until `now`. When `poll` has to be called at the latest; a time
@@ -348,7 +349,7 @@ pub trait Host: PeerSide + ClientSide + OperatorSide {
     /// `poll` makes them unreadable again.
     fn wake_fds(&self) -> Vec<BorrowedFd<'_>>;
 
-    /// Take nothing new, finish what was accepted.
+    /// Accepts nothing new, and finishes everything accepted.
     fn stop(&mut self, now: Now);
 
     /// Returns whether everything accepted is finished, the log's mark of a clean stop included.

@@ -92,7 +92,7 @@ impl LastStop {
 pub struct Identity<H> {
     home: H,
     state: State,
-    /// Incarnation and start that the next process is above, if this one has found out that its
+    /// Lower bound of the next process's incarnation and start, if this one has found out that its
     /// folder fell behind.
     owed: Option<(Incarnation, u32)>,
     /// Created by this process.
@@ -121,7 +121,7 @@ struct State {
 }
 
 impl<H: Home> Identity<H> {
-    /// Makes an unused home that of a node; `founding` says of which.
+    /// Makes an unused home that of the node in `founding`.
     pub fn create(home: H, founding: Founding) -> Result<Self, IdentityError> {
         Self::create_at(home, founding, Level::BASE)
     }
@@ -190,7 +190,7 @@ impl<H: Home> Identity<H> {
         Ok(identity)
     }
 
-    /// Reads which node the home belongs to, and compares that with what was asked for.
+    /// Reads the identity of the home, and compares it with the expected one.
     pub fn open(home: H, expected: &Expected) -> Result<Self, IdentityError> {
         let state = read(&home, home.path())?;
         let supports = expected.supports.unwrap_or(Level::NEWEST);
@@ -335,13 +335,13 @@ impl<H: Home> Identity<H> {
         })
     }
 
-    /// [level-8] What the folder may hold needs this level.
+    /// [level-8] Returns the level that the contents of the folder need.
     pub fn level(&self) -> Level {
         self.state.level
     }
 
-    /// [level-8] From now on the folder may hold what needs this level: durable when this returns,
-    /// so that no earlier release ever looks into it.
+    /// [level-8] Permits contents that need this level: durable when this returns, so that no
+    /// earlier release ever reads them.
     pub fn mark_level(&mut self, level: Level) -> Result<(), IdentityError> {
         if level <= self.state.level {
             return Ok(());
@@ -353,7 +353,7 @@ impl<H: Home> Identity<H> {
     }
 
     /// Counts this start, and consumes the mark of a clean stop, both durably, before the first
-    /// message ([volatile-1], [volatile-4]). Says how the last process ended.
+    /// message ([volatile-1], [volatile-4]). Returns how the last process ended.
     pub fn begin_boot(&mut self) -> Result<LastStop, IdentityError> {
         let last = match (self.state.boot, self.state.clean) {
             (0, _) => LastStop::Never,
@@ -385,8 +385,8 @@ impl<H: Home> Identity<H> {
         Ok(next)
     }
 
-    /// [lie-5] The same of the next process: durable when this returns. This one goes on as what it
-    /// is, without a vote.
+    /// [lie-5] As above, for the next process: durable when this returns. This one continues in its
+    /// present incarnation, without a vote.
     pub fn owe(&mut self, remembered: Memory) -> Result<(), IdentityError> {
         let before = self.owed;
         let next = next_incarnation(self.state.incarnation.max(remembered.written.incarnation))?;
@@ -422,8 +422,8 @@ impl<H: Home> Identity<H> {
         }
     }
 
-    /// [read-4] This process may grant leases of that length: durable when this returns, so that a
-    /// later one knows, whatever it is started with. Says how long those are that earlier ones may
+    /// [read-4] Permits this process to grant leases of that length: durable when this returns, so
+    /// that a later one knows, regardless of its settings. Returns the length that earlier ones may
     /// have granted.
     pub fn may_grant(&mut self, us: u64) -> Result<u64, IdentityError> {
         let before = self.state.leased_us;
@@ -451,8 +451,8 @@ impl<H: Home> Identity<H> {
         saved
     }
 
-    /// Writes the file of this name anew, durably: what the disk has is not what was written. In
-    /// memory is what was last saved, and nothing else ([scrub-1]).
+    /// Rewrites the file of this name, durably: the disk does not return the bytes written. The
+    /// copy in memory is the last one saved, and nothing else ([scrub-1]).
     pub fn rewrite(&mut self, name: &str) -> Result<(), IdentityError> {
         match name {
             FILE => self.save(),

@@ -6,7 +6,7 @@ use quorate_replica::{events::Event, tuner::Change};
 /// Listens to a node between its turns; nothing that it does affects the node. In production it
 /// writes lines for operators.
 pub trait Listener {
-    /// Something is wrong, said again and again in words of its own until it ends.
+    /// Reports a fault, repeatedly and in words of its own, until it ends.
     fn notice(&mut self, notice: &str);
 
     /// Batch and window are other ones now.

@@ -1,6 +1,6 @@
-//! The log service: commands that change nothing and are answered with their place.
+//! The log service: commands that change nothing and are answered with their slot.
 //!
-//! What it costs is what replication costs. `quorate bench log` measures it.
+//! Its cost is the cost of replication. `quorate bench log` measures it.
 
 pub mod classes;
 mod frame_clients;
@@ -183,7 +183,7 @@ impl FrameFront {
     }
 }
 
-/// Takes commands from the input while there is room; how much of it is used.
+/// Takes commands from the input while there is space; returns the number of bytes used.
 fn take_commands(
     id: ConnectionId,
     client: &mut Connection,
@@ -217,7 +217,7 @@ fn take_commands(
             }
             Found::TooLong if QUESTION.starts_with(&input[used..]) => break,
             Found::TooLong if input[used..].starts_with(&lent::MAGIC) => {
-                // [offload-22] Who gets a name binds it to bytes, and is believed.
+                // [offload-22] A client that gets a name binds it to bytes, and is trusted.
                 let may = role >= Some(Role::Admin);
                 match frame_clients::take(&input[used..], bytes_max, may, requests) {
                     frame_clients::Taken::Incomplete => break,
@@ -311,7 +311,7 @@ impl Front for FrameFront {
             },
             Completion::InMemory(tag, slot) => (tag, Ended::InMemory(slot)),
             Completion::Failed(tag, failure) => (tag, Ended::Failed(failure)),
-            // Not asked for.
+            // Never requested here.
             Completion::Registered(tag, _) | Completion::Readable(tag) | Completion::Read(tag) => {
                 (tag, Ended::Failed(Failure::Unknown))
             }
@@ -440,7 +440,8 @@ mod tests {
         }
     }
 
-    /// [class-2] Where a word stands, replies to what follows wait for more; those before do not.
+    /// [class-2] After a word, replies to later commands wait for more; those to earlier ones do
+    /// not.
     #[test]
     fn the_class_is_that_of_the_commands_behind_the_word() {
         let mut bytes = Vec::new();
@@ -470,7 +471,7 @@ mod tests {
                 (replica.written[1].0, replica.early[0].0, replica.early[1].0);
             front.completed(Completion::InMemory(four, Slot(0x77)), &mut replica);
             front.completed(Completion::Written(three, &[0; 8]), &mut replica);
-            // Who wanted less got more.
+            // The command with the weaker class was answered at the stronger one.
             front.completed(Completion::Written(five, &[0; 8]), &mut replica);
             let output = front.take_output(CLIENT);
             let (not_lasting, in_memory) = (Status::NotLasting as u8, Status::InMemory as u8);

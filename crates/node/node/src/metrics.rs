@@ -26,7 +26,7 @@ macro_rules! totals {
     }};
 }
 
-/// Appends everything that a replica says about itself.
+/// Appends all metrics of a replica.
 pub(crate) fn render<D: Disk, S: StateMachine>(
     replica: &Replica<D, S>,
     status: &Status,
@@ -290,7 +290,7 @@ fn members(status: &Status, out: &mut String) {
         (_, false) => "voter",
     };
     let peers = status.peers.iter();
-    // Who was removed knows himself, and is no member.
+    // A removed node knows itself, and is no member.
     let own = |peer: &&Peer| !(status.removed && peer.member.node == status.member.node);
     let roles: Vec<&str> = peers.filter(own).map(role).collect();
     for name in ["voter", "learner", "auxiliary"] {
@@ -407,7 +407,7 @@ fn latencies(counters: &Counters, out: &mut String) {
     let help = "Seconds from acceptance to reply of commands from this node's clients.";
     head(out, name, help, "histogram");
     let mut sum = 0;
-    // The last class has what took longer, too.
+    // The last class includes all longer ones.
     for (under_us, count) in counters.command_latencies.iter().take(CLASSES - 1) {
         sum += count;
         if under_us.is_power_of_two() {

@@ -1,4 +1,4 @@
-//! A node's host: what its front can ask of the reactor.
+//! A node's host: the requests of its front to the reactor.
 
 use quorate_core::{
     ballot::Ballot,
@@ -164,9 +164,9 @@ impl Starter for Told {
     }
 }
 
-/// [lie-4] The log is whole, as far as its disk says, and peers remember more of it, a later
+/// [lie-4] The log is whole, as far as its disk shows, and peers remember more of it, a later
 /// incarnation or a later start: the node takes an incarnation and a start above all of them; also
-/// if its folder says that it has never run. It does not start where that would be too far.
+/// if its folder claims never to have run. It does not start where that would be too far.
 #[test]
 fn a_folder_that_went_back_starts_in_another_incarnation() {
     let disk = MemoryDisk::new();
@@ -208,8 +208,8 @@ fn a_folder_that_went_back_starts_in_another_incarnation() {
     }
 }
 
-/// [level-8] The folder says what it may hold before it holds it; what this release does not know
-/// it never holds.
+/// [level-8] The folder is marked with a level before its contents need it; contents unknown to
+/// this release are never accepted.
 #[test]
 fn the_folder_is_marked_before_a_raise_is_taken_in() {
     let disk = MemoryDisk::new();

@@ -19,11 +19,11 @@ use crate::{
     identity::{self, IdentityError},
 };
 
-/// Holds what is made, within the folder.
+/// Work folder, within the folder.
 const WORK: &str = "recover";
-/// The first half of the switch: what was there goes aside.
+/// First half of the switch: the old contents are moved aside.
 const OUT: &[u8] = b"out\n";
-/// The second: what is new comes in.
+/// Second half: the new contents are moved in.
 const IN: &[u8] = b"in\n";
 
 /// A folder that is being recovered; locked.
@@ -48,7 +48,7 @@ fn doing(what: &'static str, path: &Path) -> impl Fn(io::Error) -> IdentityError
 }
 
 impl Recovering {
-    /// Locks the folder, and ends the switch of an earlier attempt, or removes what is left of it.
+    /// Locks the folder, and ends the switch of an earlier attempt, or removes its leftovers.
     pub fn begin(folder: &Path) -> Result<Begun, IdentityError> {
         let cut_off = folder.join(RECOVERING).exists();
         if !cut_off && !LockedFolder::holds_identity(folder)? {
@@ -92,7 +92,7 @@ impl Recovering {
         self.work().join("old")
     }
 
-    /// Gives up: the node is as it was.
+    /// Gives up: the node is unchanged.
     pub fn clear(&self) -> Result<(), IdentityError> {
         let work = self.work();
         match fs::remove_dir_all(&work) {
@@ -134,8 +134,8 @@ impl Recovering {
         Ok(names)
     }
 
-    /// The new node is whole, in its folder: it takes the place of the old one, for good. Says
-    /// where that one's files lie now.
+    /// Replaces the old node by the new one, which is complete in its folder, permanently. Returns
+    /// the folder with the old node's files.
     pub fn finish(mut self) -> Result<PathBuf, IdentityError> {
         let copy = self.copy();
         fs::remove_dir_all(&copy).map_err(doing("remove", &copy))?;
@@ -211,7 +211,7 @@ fn rename(from: &Path, to: &Path) -> Result<(), IdentityError> {
     fs::rename(from, to).map_err(doing("rename", from))
 }
 
-/// Links are followed: what they lead to is what is copied.
+/// Links are followed: their targets are copied.
 fn copy_tree(from: &Path, to: &Path) -> Result<(), IdentityError> {
     let kind = fs::metadata(from).map_err(doing("look at", from))?;
     if !kind.is_dir() {

@@ -30,12 +30,13 @@ use crate::{
     terms::Terms,
 };
 
-/// Why a backup was not restored. Nothing was left behind, or only what another attempt removes.
+/// Reasons why a backup was not restored. Nothing was left, or only files that another attempt
+/// removes.
 #[derive(Debug)]
 pub enum RestoreError {
     /// The folder cannot be used, or not be written to.
     Folder(IdentityError),
-    /// The backup is not what it was when it was checked.
+    /// The backup changed since it was checked.
     Backup(Bad),
 }
 
@@ -75,7 +76,7 @@ pub fn restore<R: Read>(
     home.replace(RESTORING, b"").map_err(IdentityError::from)?;
     let filled = fill(&mut home, from, checked, group);
     if filled.is_err() {
-        // What stays is removed by the next attempt.
+        // Leftovers are removed by the next attempt.
         let _ = clear(folder).and_then(|()| remove_mark(folder));
     }
     filled?;
@@ -186,7 +187,7 @@ impl PartFiles<'_> {
     }
 }
 
-/// Removes what an attempt wrote that did not come to its end.
+/// Removes the files of an attempt that did not end.
 fn clear(folder: &Path) -> Result<(), IdentityError> {
     let ignore_missing = |result: io::Result<()>| match result {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),

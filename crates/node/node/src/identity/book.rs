@@ -107,7 +107,7 @@ impl AddressBook {
 /// Why there is no book.
 #[derive(Debug)]
 pub(super) enum Unreadable {
-    /// The disk does not give it.
+    /// The disk cannot read it.
     Disk(DiskError),
     /// The text is malformed.
     Text(String),

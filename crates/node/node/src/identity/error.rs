@@ -1,4 +1,4 @@
-//! Why a node's home cannot be used: what, detail, hint.
+//! Errors of a node's home: message, detail, hint.
 
 use std::{error::Error, fmt, io, path::PathBuf};
 
@@ -39,7 +39,7 @@ pub enum IdentityError {
         /// The folder.
         folder: PathBuf,
     },
-    /// The identity cannot be what was written.
+    /// The identity is corrupt.
     Damaged {
         /// The file.
         file: PathBuf,
@@ -51,9 +51,9 @@ pub enum IdentityError {
         /// The file.
         file: PathBuf,
     },
-    /// [level-8] What the folder holds needs a newer release.
+    /// [level-8] The contents of the folder need a newer release.
     Level {
-        /// The file that says so.
+        /// The file with that level.
         file: PathBuf,
         /// Required level.
         level: Level,

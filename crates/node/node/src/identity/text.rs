@@ -156,7 +156,7 @@ fn number<T>(parsed: Result<T, std::num::ParseIntError>) -> Result<T, String> {
     parsed.map_err(|error| error.to_string())
 }
 
-/// The lines of the file that come in a fixed order.
+/// Lines of the file, in their fixed order.
 struct Lines<'a> {
     lines: std::str::Lines<'a>,
 }

@@ -42,7 +42,7 @@ pub(super) fn begins(input: &[u8]) -> bool {
     words.any(|word| input.starts_with(word) || word.starts_with(input))
 }
 
-/// Looks for a whole word: what it asks for, and how long it is.
+/// Looks for a whole word; returns its class and its length.
 pub(super) fn find(input: &[u8]) -> Option<(Asked, usize)> {
     let mut all = Asked::ALL.into_iter();
     let asked = all.find(|asked| input.starts_with(asked.word()))?;

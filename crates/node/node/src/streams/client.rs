@@ -1,4 +1,4 @@
-//! A connection, of whichever protocol its door speaks.
+//! A connection, in the protocol of its door.
 
 use quorate_replica::{
     front::{ConnectionId, Door, Endpoints, Intake},
@@ -45,7 +45,7 @@ impl Client {
         }
     }
 
-    /// The client has sent its last byte. Who frames says by frames what that means.
+    /// Handles the client's last byte. In the framed protocol, frames define its meaning.
     pub(crate) fn half_closed(&mut self, cx: &mut Cx<'_>) {
         match self {
             Self::Framed(_) => {}
@@ -74,7 +74,7 @@ impl Client {
         }
     }
 
-    /// A password that it gave was checked; no other protocol has any.
+    /// Handles the verdict on a password; only the framed protocol has them.
     pub(crate) fn judged(&mut self, ticket: u64, fits: bool, cx: &mut Cx<'_>) {
         match self {
             Self::Framed(client) => client.judged(ticket, fits, cx),

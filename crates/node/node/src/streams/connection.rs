@@ -34,7 +34,7 @@ const SCARCE_BYTES: (usize, usize) = (16 << 10, 16 << 10);
 const HELD_BYTES_EASY: usize = 64 << 20;
 /// Each reader gets little from here on.
 const HELD_BYTES_TIGHT: usize = 128 << 20;
-/// A list goes on when no more waits to be sent.
+/// A list continues when no more bytes than this wait to be sent.
 const LIST_BYTES_SOFT: usize = 32 << 10;
 /// Memory that a connection keeps for output although there is none.
 const IDLE_BYTES_MAX: usize = 128;
@@ -47,7 +47,7 @@ pub(crate) struct Connection {
     login: Box<Login>,
     state: State,
     output: Output,
-    /// Bytes of a frame of data that are still to come.
+    /// Bytes of a data frame still to arrive.
     data_left: usize,
     /// The last data frame was long.
     in_bulk: bool,
@@ -183,7 +183,7 @@ impl Connection {
             shared.hungry.push(self.id);
         }
         self.recount(shared);
-        // What is left over waits for the socket, and the reactor knows that.
+        // The remainder waits for the socket, and the reactor knows that.
         if self.output.is_empty() {
             self.mark(shared);
         }
@@ -204,7 +204,8 @@ impl Connection {
             State::Reading(reading) => reading.fetching(),
             _ => 0,
         };
-        // Room is taken when it is asked for: else many who ask at once would all find it free.
+        // Space is reserved when it is requested: otherwise many concurrent requests would all find
+        // it free.
         let held = self.output.held_bytes() + fetching;
         shared.held_bytes = shared.held_bytes - self.counted + held;
         self.counted = held;
@@ -260,7 +261,7 @@ impl Connection {
         self.output.say(answer);
     }
 
-    /// The answer to what was asked: the client may ask again.
+    /// Answers the pending request: the client may send the next one.
     fn answer(&mut self, answer: &Answer<'_>) {
         self.say(answer);
         self.rest();
@@ -286,7 +287,7 @@ impl Connection {
         self.ending = true;
     }
 
-    /// The client is gone, or is not listened to any more.
+    /// Ends all work for a client that disconnected, or is no longer read.
     pub(crate) fn let_go(&mut self, cx: &mut Cx<'_>) {
         match std::mem::replace(&mut self.state, State::Strange) {
             State::Strange | State::Idle { .. } | State::Listing(_) => {}

@@ -1,4 +1,4 @@
-//! Two fronts behind one node: each connection goes to the one whose door it came through.
+//! Two fronts of one node: each connection belongs to the one whose door it used.
 
 use quorate_replica::{
     front::{

@@ -31,7 +31,7 @@ impl StreamFront {
         self
     }
 
-    /// Lets a connection do something; `None` if it is gone.
+    /// Runs an action on a connection; `None` if it is gone.
     fn with<T>(
         &mut self,
         connection: ConnectionId,

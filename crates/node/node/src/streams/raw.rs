@@ -1,8 +1,8 @@
-//! A connection to the raw port: bytes in, counts of newly durable bytes out, as the prototype of
-//! Zero-Copy Paxos has it.
+//! A connection to the raw port: bytes in, counts of newly durable bytes out, as in the prototype
+//! of Zero-Copy Paxos.
 //!
-//! The stream is made when the client connects, and closed for good when it closes its half.
-//! Nothing but counts can be said here: what goes wrong is the reason of a reset.
+//! The stream is made when the client connects, and closed permanently when it closes its half. The
+//! protocol has nothing but counts: errors are reported as the reason of a reset.
 
 use quorate_access::{Role, Who};
 use quorate_core::value::StreamName;
@@ -94,7 +94,7 @@ impl Raw {
         })
     }
 
-    /// Gives how many bytes were used: as many as there is room for.
+    /// Puts bytes as far as there is space; returns the number used.
     pub(crate) fn receive(&mut self, bytes: &[u8], cx: &mut Cx<'_>) -> usize {
         if let Step::Writing { piece, .. } = self.step
             && let Err(refusal) = cx.check(&self.login, Role::Writer)
@@ -129,7 +129,7 @@ impl Raw {
         }
     }
 
-    /// The client has sent its last byte, and all are taken: the stream ends here.
+    /// Ends the stream: the client has sent its last byte, and all are taken.
     pub(crate) fn half_closed(&mut self, cx: &mut Cx<'_>) {
         self.ended = true;
         let Step::Writing { piece, .. } = self.step else {
@@ -165,7 +165,7 @@ impl Raw {
                     self.half_closed(cx);
                 }
             }
-            // This node was behind, or another connection was faster: now it knows.
+            // This node lagged, or another connection was faster: now it knows.
             StreamEvent::Refused(_, Denied::Exists) => self.create(cx),
             StreamEvent::Refused(_, denied) => self.step = Step::Broken(denied.to_string()),
             StreamEvent::Failed(_, failure) => self.step = failed("open a stream", failure),
@@ -301,8 +301,8 @@ impl Raw {
         self.marked = false;
     }
 
-    /// The client is gone. Bytes that it sent may be decided still; the stream stays open unless
-    /// its end was asked for.
+    /// Handles a disconnect. Bytes of the client may still be decided; the stream stays open unless
+    /// its end was requested.
     pub(crate) fn let_go(&mut self, cx: &mut Cx<'_>) {
         match std::mem::replace(&mut self.step, Step::Over) {
             Step::Opening(tag) => cx.leave(tag, Owner::Opening),
@@ -350,12 +350,12 @@ fn next_number(own: u32, cx: &mut Cx<'_>) -> Result<u64, Failure> {
         let Some(rest) = info.name.as_str().strip_prefix(&prefix) else {
             return false;
         };
-        // Users may choose such names, and a number behind which none comes.
+        // Users may choose such names, even one with the highest number.
         let number = rest.parse::<u32>().ok().map(u64::from);
         next = number.map_or(next, |number| next.max(number + 1));
         true
     });
-    // Others may have been asked for, and are not there yet.
+    // Others may be requested, and not exist yet.
     let number = next.max(cx.shared.raw_behind);
     cx.shared.raw_behind = number + 1;
     Ok(number)

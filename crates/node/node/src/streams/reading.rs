@@ -34,7 +34,7 @@ enum Step {
     Looking(StreamTag),
     /// New bytes at the end of the stream.
     Waiting(StreamTag),
-    /// Bytes that were asked for, or that output is sent.
+    /// Requested bytes, or progress of sending output.
     Sending,
 }
 
@@ -57,9 +57,9 @@ pub(crate) enum Next {
     },
     /// Ask to be notified of bytes beyond this position.
     Wait(u64),
-    /// Wait until bytes come, or output is sent.
+    /// Wait until bytes arrive, or output is sent.
     Send,
-    /// Say that all is sent.
+    /// Report that all is sent.
     End {
         position: u64,
         finished: bool,
@@ -94,7 +94,7 @@ impl Reading {
         matches!(self.step, Step::Waiting(_))
     }
 
-    /// Bytes that came and cannot be sent yet, or may come at any time.
+    /// Returns the bytes that were read and cannot be sent yet, or are in flight.
     pub(crate) fn fetching(&self) -> usize {
         let bytes: u64 = self.fetches.iter().map(|fetch| fetch.bytes).sum();
         usize::try_from(bytes).unwrap_or(usize::MAX)
@@ -139,7 +139,7 @@ impl Reading {
         Ok(())
     }
 
-    /// `room`: for how many bytes more there is room.
+    /// Returns the next action; `room` is the space for further bytes.
     pub(crate) fn next(&self, info: Option<&Info>, room: usize) -> Next {
         let Some(info) = info.filter(|info| self.is_of(info)) else {
             return Next::Refuse(Refusal::replaced());
@@ -176,14 +176,14 @@ impl Reading {
         self.step = Step::Waiting(tag);
     }
 
-    /// Bytes were asked for, behind those that were asked for before.
+    /// Records a fetch of the bytes after those requested before.
     pub(crate) fn fetch(&mut self, tag: StreamTag, bytes: usize) {
         self.step = Step::Sending;
         self.fetches.push_back(Fetch { tag, bytes: bytes as u64, came: None });
     }
 
-    /// A fetch brought bytes, maybe fewer than it asked for. Gives from where on how many are
-    /// missing.
+    /// Records the bytes of a fetch, maybe fewer than requested. Returns the position and number of
+    /// the missing ones.
     pub(crate) fn came(&mut self, number: usize, bytes: &Blocks) -> Option<(u64, usize)> {
         let before = self.fetches.iter().take(number);
         let from = self.position + before.map(|fetch| fetch.bytes).sum::<u64>();
@@ -201,7 +201,7 @@ impl Reading {
         self.fetches.insert(number + 1, fetch);
     }
 
-    /// The next bytes to send, with their position, if they came.
+    /// Returns the next bytes to send, with their position, if they have arrived.
     pub(crate) fn next_bytes(&mut self) -> Option<(u64, Blocks)> {
         self.fetches.front()?.came.as_ref()?;
         let bytes = self.fetches.pop_front()?.came?;
@@ -276,7 +276,7 @@ mod tests {
             (20, ALL, true, info(10, 20, false), Next::Wait(20)),
             (20, ALL, true, info(10, 20, true), end(20, true)),
             (20, ALL, false, info(10, 20, false), end(20, false)),
-            // What came since the read began is another read's.
+            // Bytes appended since the read began belong to another read.
             (20, ALL, false, info(10, 30, true), end(20, false)),
             (15, 15, true, info(10, 20, true), end(15, false)),
             (20, 15, true, info(10, 20, false), end(20, false)),
@@ -309,7 +309,7 @@ mod tests {
         BlockPool::new(0, 0).copy(&vec![7; length])
     }
 
-    /// Asks for all that there is room for.
+    /// Requests as many bytes as there is space for.
     fn ask(reading: &mut Reading, now: &Info, tags: &mut u64) -> Vec<(u64, usize)> {
         let mut asked = Vec::new();
         while let Next::Fetch { from, bytes } = reading.next(Some(now), usize::MAX) {

@@ -101,7 +101,7 @@ impl Cx<'_> {
         }
     }
 
-    /// The answer still matters, although its connection is gone.
+    /// Reassigns a request whose connection is gone, because its answer still matters.
     pub(crate) fn leave(&mut self, tag: StreamTag, to: Owner) {
         if let Some(owner) = self.shared.tags.get_mut(Tag(tag.0)) {
             *owner = to;

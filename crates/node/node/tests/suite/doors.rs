@@ -1,4 +1,4 @@
-//! Two fronts behind one node.
+//! Two fronts of one node.
 
 use quorate_node::streams::{Doors, StreamFront};
 use quorate_replica::{

@@ -61,7 +61,7 @@ impl<F: Front> Node<F> {
         }
     }
 
-    /// A client connects, and says nothing.
+    /// Connects a client that sends nothing.
     pub(crate) fn stranger(&mut self) -> ConnectionId {
         self.at(Door::Streams)
     }
@@ -82,7 +82,7 @@ impl<F: Front> Node<F> {
         id
     }
 
-    /// A client that said hello.
+    /// Connects a client that said hello.
     pub(crate) fn client(&mut self) -> ConnectionId {
         let id = self.stranger();
         self.say(id, Ask::Hello { version: VERSION });
@@ -240,7 +240,7 @@ impl<F: Front> Node<F> {
         while let Some(id) = self.front.next_dirty() {
             dirty.push(id);
         }
-        // A socket that was full is written again when it has room.
+        // A socket that was full is written again when it has space.
         dirty.extend(self.sockets.keys());
         dirty.sort();
         dirty.dedup();

@@ -1,4 +1,4 @@
-//! A played replica: a real table of streams, and bytes that are decided when the test says so.
+//! A played replica: a real table of streams, and bytes that are decided when the test lets them.
 
 use std::{
     cell::Cell,
@@ -104,7 +104,7 @@ pub(crate) struct Played {
     pub(crate) wall_ms: u64,
     pub(crate) forgotten: Vec<StreamTag>,
     pub(crate) abandoned: Vec<StreamName>,
-    /// Memory for what is read.
+    /// Memory for reads.
     pool: BlockPool,
 }
 
@@ -140,7 +140,7 @@ impl Played {
         self.events.pop_front()
     }
 
-    /// Says this although nothing of the kind happened.
+    /// Queues this event although nothing of the kind happened.
     pub(crate) fn say(&mut self, event: Event) {
         self.events.push_back(event);
     }
@@ -167,7 +167,7 @@ impl Played {
         self.table.info(&name.parse().unwrap())
     }
 
-    /// Lets everything that was asked happen, in its order. A close comes behind all bytes.
+    /// Executes all requests, in order. A close follows all bytes.
     pub(crate) fn settle(&mut self) {
         while let Some(asked) = self.asked.pop_front() {
             match asked {
@@ -339,7 +339,7 @@ impl StreamRequests for Played {
         read: &mut dyn FnMut(&mut [u8]) -> usize,
     ) -> usize {
         assert!(bytes_max <= self.room(piece), "more than there is room for");
-        // As where a piece ends: it gives less room than was asked for.
+        // As at the end of a piece: less space than requested.
         let mut memory = vec![0; bytes_max.min(FILL_BYTES)];
         let count = read(&mut memory);
         self.put(piece, &memory[..count])

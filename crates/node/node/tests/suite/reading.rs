@@ -75,7 +75,7 @@ fn a_position_that_does_not_exist_is_an_error_and_never_a_skip() {
     }
 }
 
-/// [read-1] A read that is asked for after something was acknowledged sees it.
+/// [read-1] A read that is requested after an acknowledgement reflects it.
 #[test]
 fn nothing_is_answered_before_the_replica_was_asked_how_fresh_it_is() {
     let mut node = Node::new();
@@ -264,7 +264,7 @@ fn a_trim_under_a_reader_is_an_error() {
     assert!(node.is_open(id));
 }
 
-/// The bytes behind a position of one stream are not those behind the same position of another that
+/// The bytes after a position of one stream are not those after the same position of another that
 /// has its name now.
 #[test]
 fn another_stream_of_the_same_name_is_not_read_on() {

@@ -97,8 +97,8 @@ fn room_that_comes_with_durability_is_seen_at_once() {
     assert!(node.front.ready(id));
 }
 
-/// The room of a node may be taken by others: then no byte of this writer's becomes durable when
-/// there is room again.
+/// The space of a node may be used by others: then no byte of this writer's becomes durable when
+/// there is space again.
 #[test]
 fn room_that_comes_from_elsewhere_is_seen_in_the_next_turn() {
     let mut node = Node::new();
@@ -111,7 +111,7 @@ fn room_that_comes_from_elsewhere_is_seen_in_the_next_turn() {
     assert_eq!((node.left_over(id), node.front.ready(id)), (0, true));
 }
 
-/// A thousand writers wait for the little room that the others leave: no turn asks all of them.
+/// A thousand writers wait for the little space that the others leave: no turn asks all of them.
 #[test]
 fn writers_without_room_are_asked_in_turn_as_far_as_there_is_room() {
     const WRITERS: usize = 100;
@@ -127,7 +127,7 @@ fn writers_without_room_are_asked_in_turn_as_far_as_there_is_room() {
     node.turn();
     assert_eq!(node.played.rooms_asked.get(), 0, "there is no room for any");
 
-    // Each turn there is room for four more, and those take it that have waited for longest.
+    // Each turn has space for four more writers, used by those that have waited for longest.
     (node.played.room, node.played.shared_room) = (100, Some(4 * 100));
     for turn in 1..=WRITERS / 4 {
         node.turn();
@@ -185,15 +185,15 @@ fn whoever_is_fenced_is_told_where_and_may_ask_again() {
 
     assert_eq!(open(&mut node, id, How::Continue, 1), ["error fenced at 0"]);
     assert_eq!(open(&mut node, id, How::Append, 1), ["error fenced at 0"]);
-    // Who was taken over never writes again; another one may ask.
+    // A fenced writer never writes again; another one may open the stream.
     let again = open(&mut node, id, How::Takeover, 1);
     assert_eq!(again, ["error fenced at 0"]);
     let other = open(&mut node, id, How::Takeover, 3);
     assert_eq!(other, ["Opened { position: 4 }"]);
 }
 
-/// The end comes while the writer waits for room: what it sent is void and does not stop it from
-/// hearing.
+/// The end arrives while the writer waits for space: the bytes sent are void, and it is notified
+/// all the same.
 #[test]
 fn a_writer_without_room_that_is_fenced_is_read_again() {
     let mut node = Node::new();
@@ -209,7 +209,7 @@ fn a_writer_without_room_that_is_fenced_is_read_again() {
     assert_eq!(node.hear(id), ["Ended { position: 0 }", "s [0, 0) open written 9"]);
 }
 
-/// A close that is on its way when the piece ends is answered by the end, once.
+/// A close in flight when the piece ends is answered by the end, once.
 #[test]
 fn a_close_and_the_end_are_one_answer() {
     let mut node = Node::new();

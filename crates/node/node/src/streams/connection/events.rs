@@ -69,7 +69,7 @@ impl Connection {
                 self.state = State::Listing(after);
                 self.list(cx);
             }
-            // An answer to another question. Not known to be done is all that can be said.
+            // An answer to another question: the outcome is unknown.
             _ => self.refuse(Failure::Unknown),
         }
     }
@@ -141,7 +141,7 @@ impl Connection {
             cx.forget(tag);
         }
         self.say(&Answer::Ended { position });
-        // A close that was taken is answered by this.
+        // This answers a close that was accepted.
         self.become_idle(closing.is_none());
     }
 
@@ -213,7 +213,7 @@ impl Connection {
         self.step(next, cx);
     }
 
-    /// Bytes came: what is missing behind them is asked for, and what is next is sent.
+    /// Handles bytes read: requests those that are missing after them, and sends the next ones.
     fn fetched(&mut self, number: usize, bytes: &Blocks, cx: &mut Cx<'_>) {
         let State::Reading(reading) = &mut self.state else {
             return;
@@ -230,7 +230,7 @@ impl Connection {
         self.go_on(cx);
     }
 
-    /// Asks for bytes as long as there is room.
+    /// Requests bytes as long as there is space.
     fn go_on(&mut self, cx: &mut Cx<'_>) {
         if let Err(refusal) = cx.check(&self.login, Role::Reader) {
             return self.refuse(refusal);

@@ -33,7 +33,7 @@ impl Connection {
     pub(crate) fn judged(&mut self, ticket: u64, fits: bool, cx: &mut Cx<'_>) {
         match std::mem::replace(&mut self.state, State::Strange) {
             State::Checking(waited, claim) if waited == ticket => {
-                // It takes requests again, whatever the verdict.
+                // Requests are accepted again, whatever the verdict.
                 self.rest();
                 match claim.proved(cx.requests.users()).filter(|_| fits) {
                     Some(user) => {

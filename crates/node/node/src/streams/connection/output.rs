@@ -20,7 +20,7 @@ pub(super) struct Output {
     parts_bytes: usize,
 }
 
-/// Bytes of a stream, whose head was said before, and frames behind them.
+/// Bytes of a stream, whose head precedes them in the queue, and the frames after them.
 #[derive(Debug)]
 struct Part {
     bytes: Blocks,
@@ -44,7 +44,7 @@ impl Output {
         self.frames.capacity() + self.parts_bytes
     }
 
-    /// Gives memory back that is not needed while nothing is to be sent.
+    /// Releases memory that is not needed while nothing is to be sent.
     pub(super) fn shrink_to(&mut self, bytes: usize) {
         self.frames.shrink_to(bytes);
     }

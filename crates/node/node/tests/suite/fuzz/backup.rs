@@ -43,7 +43,7 @@ fn read(bytes: &[u8]) {
     let Ok(group) = NewGroup::of(&checked, 99, "here:1") else {
         return;
     };
-    // What is whole is restored, as the node that it says.
+    // A valid backup is restored, as the node in its header.
     let memory = Path::new("/dev/shm");
     let folder = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
     let folder = folder.expect("a folder of our own");

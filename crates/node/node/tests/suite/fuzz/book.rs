@@ -31,7 +31,7 @@ pub(crate) fn check(bytes: &[u8]) {
 
 fn open(folder: &Path) -> Identity<LockedFolder> {
     let home = LockedFolder::open(folder).expect("it is there");
-    // It is a hint: whatever it holds, the node starts.
+    // It is a hint: the node starts with any content.
     Identity::open(home, &Expected::default()).expect("a book stops nobody")
 }
 
@@ -47,7 +47,7 @@ fn read(folder: &Path, bytes: &[u8]) {
         }
         None => assert_eq!(book.check(), Ok(())),
     }
-    // What was read is what is written, and what is written is read.
+    // The book is unchanged by writing and reading it.
     identity.set_book(book.clone());
     identity.save_book().expect("a folder of our own");
     drop(identity);

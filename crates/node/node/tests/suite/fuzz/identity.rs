@@ -26,7 +26,7 @@ fn read(folder: &Path, bytes: &[u8]) {
     let peeked = LockedFolder::peek(folder);
     let mut identity = match open(folder) {
         Ok(identity) => identity,
-        // Who was removed does not start; who it was can still be looked at.
+        // A removed node does not start; its founding can still be read.
         Err(error @ IdentityError::Removed { .. }) => {
             assert!(peeked.is_ok() && !error.hint().is_empty());
             return;
@@ -39,7 +39,7 @@ fn read(folder: &Path, bytes: &[u8]) {
     };
     let (founding, boot) = (identity.founding().clone(), identity.boot());
     assert_eq!(peeked.as_ref(), Ok(&founding), "both readers say the same");
-    // The next start counts, and what was read is what is written.
+    // The next start counts, and the identity is unchanged by writing and reading it.
     let last = identity.begin_boot();
     assert_eq!(last.is_err(), boot == u32::MAX, "{last:?}");
     let (incarnation, admitted) = (identity.incarnation(), identity.admitted().clone());

@@ -76,8 +76,8 @@ fn book() -> AddressBook {
     }
 }
 
-/// Nodes of a group that others founded, on terms of its own: on their way in, in, leasing, and
-/// out.
+/// Nodes of a group that others founded, on terms of its own: joining, joined, leasing, and
+/// removed.
 fn joined() -> Vec<Seed> {
     let folder = tempfile::tempdir().expect("a folder");
     let member = |node| (NodeId(node), format!("10.0.0.{node}:7451"));
@@ -156,7 +156,7 @@ fn backups() -> Vec<Seed> {
             seeds.push(Seed { name, bytes });
         }
     }
-    // Of nothing at all, and of what is not what it says.
+    // An empty file, and one with the wrong content.
     for (name, stream) in [("empty", &b""[..]), ("no-snapshot", b"whatever this may be")] {
         let (bytes, _) = file_of(&header_of(stream), stream, 5);
         let name = name.to_owned();
