@@ -97,7 +97,7 @@ fn at(revision: i64) -> RangeRequest {
     RangeRequest { revision, ..everything() }
 }
 
-/// Looking at a key takes as long if it was not there then.
+/// A visit of a key counts even if it did not exist then.
 #[test]
 fn keys_that_were_not_there_yet_count_too() {
     let mut mvcc = filled();

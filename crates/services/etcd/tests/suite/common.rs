@@ -49,7 +49,7 @@ impl Home {
         }
     }
 
-    /// Goes down and comes back; where it is then. What is in memory alone stays as it is.
+    /// Restarts the service; returns the slot that it recovers. A service in memory is unchanged.
     pub fn restart(&mut self) -> Slot {
         let Some(folder) = &self.folder else {
             return Slot::FIRST;
@@ -76,7 +76,7 @@ impl DerefMut for Home {
     }
 }
 
-/// Returns a service over each store.
+/// Returns a home for each store.
 pub fn both() -> [Home; 2] {
     [Home::in_memory(), Home::on_disk()]
 }
@@ -131,7 +131,7 @@ pub fn range(
     }
 }
 
-/// The items of an image of what the service holds.
+/// Returns the items of an image of the service.
 pub fn image(service: &mut Service, bytes: usize) -> Vec<Vec<u8>> {
     assert!(service.begin_image());
     let mut items = Vec::new();

@@ -1,4 +1,4 @@
-//! Random numbers that come again with their seed.
+//! Random numbers, reproducible by their seed.
 
 /// A generator (splitmix64).
 pub struct Dice(u64);

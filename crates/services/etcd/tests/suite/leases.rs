@@ -114,7 +114,7 @@ fn leases_are_listed_in_pages() {
     assert!(all.into_iter().eq((1..=11_000).chain([-5])));
 }
 
-/// By a node whose clock is behind that of the one that granted it.
+/// A node whose clock is slower than that of the one that granted the lease extends it.
 #[test]
 fn keeping_a_lease_alive_never_ends_it_earlier() {
     let mut service = service();

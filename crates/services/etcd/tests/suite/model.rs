@@ -1,5 +1,5 @@
-//! A plain list of everything that happened, and what requests come to by it. It shares no code
-//! with the service but the messages.
+//! The model: a plain list of all changes, and the outcomes of requests by it. It shares no code
+//! with the service except the messages.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -72,7 +72,7 @@ impl Model {
         keys
     }
 
-    /// Revisions that are to be kept once all that was given up is removed.
+    /// Returns the number of revisions to keep once all discarded history is removed.
     pub fn kept(&self) -> usize {
         let below: Vec<_> = self.log.iter().filter(|change| change.0 < self.compacted).collect();
         let last: BTreeMap<_, _> = below.iter().map(|(_, key, value)| (key, value)).collect();
@@ -243,8 +243,7 @@ impl Model {
         })
     }
 
-    /// The branches that are taken, from the outside in: chosen, and checked, before anything
-    /// changes.
+    /// Chooses the branches, from the outside in, and checks them before anything changes.
     fn choose(&self, txn: &TxnRequest, taken: &mut Vec<bool>) {
         let succeeded = txn.compare.iter().all(|compare| self.holds(compare));
         taken.push(succeeded);
@@ -383,7 +382,7 @@ impl Model {
         !ended.is_empty()
     }
 
-    /// The earliest deadline that is still to come.
+    /// Returns the earliest deadline in the future.
     pub fn next_deadline(&self) -> Option<u64> {
         let deadlines = self.leases.values().map(|(_, deadline)| *deadline);
         deadlines.filter(|deadline| *deadline > self.time).min()
@@ -399,7 +398,7 @@ impl Model {
         here.map(|id| (*id, keys_of(*id))).collect()
     }
 
-    /// Everything that happened from this revision on, with what keys had before.
+    /// Returns all events from this revision on, with previous key-value pairs.
     pub fn events(&self, from: i64) -> Result<Vec<Event>, Refusal> {
         if from < self.compacted {
             return Err(Refusal::Compacted);

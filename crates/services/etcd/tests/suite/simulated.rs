@@ -1,6 +1,6 @@
 //! The service in a simulated cluster, whose frames are lost and whose nodes crash, are cut off and
-//! come back: what clients are answered, and what watchers see, is held against the one history
-//! that there must be.
+//! return: clients' answers and watchers' events are compared with the one history that there must
+//! be.
 
 use std::collections::BTreeMap;
 
@@ -101,7 +101,7 @@ struct World {
     answers: Vec<Answer>,
     /// Values that were certainly not written.
     refused: Vec<String>,
-    /// The next revision of each node's watcher of all keys, whichever process runs there.
+    /// The next revision of each node's watcher of all keys, across restarts.
     watchers: BTreeMap<NodeId, i64>,
     /// Events by revision, as first seen by any watcher.
     history: BTreeMap<i64, Vec<Event>>,
@@ -112,7 +112,7 @@ struct World {
     values: u64,
     /// Time of the last successful grant or keep-alive request of each lease.
     leases: BTreeMap<i64, u64>,
-    /// Nodes that are down, and when they come back; and the one that is cut off.
+    /// Nodes that are down, with the time of their restart; and the one that is cut off.
     down: BTreeMap<NodeId, u64>,
     cut: Option<(NodeId, u64)>,
 }
@@ -121,7 +121,7 @@ fn nodes() -> impl Iterator<Item = NodeId> {
     (1..=NODES).map(NodeId)
 }
 
-/// A key of a lease that is gone is gone with it: not before its time was over.
+/// Checks that a deleted key's lease is over, and not before its time.
 fn end_lease(event: &Event, leases: &mut BTreeMap<i64, u64>, now_us: u64) {
     let key = event.kv.as_ref().map(|kv| &kv.key[..]);
     if event.r#type() == EventType::Delete
@@ -352,7 +352,7 @@ impl World {
                         let at = event.kv.as_ref().unwrap().mod_revision;
                         of.entry(at).or_default().push(event);
                     }
-                    // No revision is without an event, and none comes twice or out of order.
+                    // Every revision has an event, and none is duplicated or out of order.
                     let numbers: Vec<i64> = of.keys().copied().collect();
                     let expected: Vec<i64> = (*next..seen.next).collect();
                     assert_eq!(numbers, expected, "{node}");
@@ -452,7 +452,8 @@ impl World {
         for _ in 0..ms {
             self.cluster.run_ms(1);
             self.strike();
-            // What is answered has been seen: a lease that was granted again ended before.
+            // Answered requests have been seen by watchers: a lease that was granted again ended
+            // before.
             self.watch();
             (0..CLIENTS).for_each(|client| self.hears(client));
         }

@@ -129,7 +129,7 @@ impl Watched {
         apply::<DeleteRangeResponse>(&mut self.service, &Command::Delete(request)).unwrap();
     }
 
-    /// Gives up all history and removes it; what that looks at.
+    /// Discards all history and removes it; returns the number of entries visited.
     fn compact(&mut self) -> usize {
         let request =
             CompactionRequest { revision: self.service.mvcc().revision(), physical: true };
@@ -206,7 +206,7 @@ fn leases_that_are_kept_alive_are_looked_at_once() {
     assert!(looked < 1500, "{looked}");
 }
 
-/// Many that end together, of which each command takes a few.
+/// Many leases end together, and each command ends a few of them.
 #[test]
 fn leases_that_ended_are_looked_at_once() {
     let mut watched = Watched::new();

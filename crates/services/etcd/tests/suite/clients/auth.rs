@@ -1,4 +1,4 @@
-//! Clients that log in: tokens at every member, and what becomes of them.
+//! Clients that log in: tokens at every member, and their invalidation.
 
 use std::time::Duration;
 
@@ -80,7 +80,8 @@ fn permission(
     }
 }
 
-/// Root, and ann who may do everything to keys from `a` up to `b`. Root's token.
+/// Enables auth with root, and ann who has all rights to keys from `a` up to `b`. Returns root's
+/// token.
 pub async fn enable(node: &Node) -> String {
     add(node, "", "root", "r00t").await;
     grant(node, "", "root", "root").await;
@@ -172,7 +173,7 @@ fn what_looks_after_the_cluster_needs_root() {
         assert_eq!(own.roles, ["some"]);
         let other = AuthUserGetRequest { name: "root".to_owned() };
         check(auth(&node).user_get(with(&ann, other)).await, Code::PermissionDenied, DENIED);
-        // Health and versions are asked for by programs that have no user.
+        // Health and versions are queried by programs without a user.
         let mut health = HealthClient::new(node.channel());
         health.check(HealthCheckRequest::default()).await.unwrap();
     });
@@ -189,7 +190,7 @@ fn a_token_is_of_one_password_and_one_enabling() {
             let mut kv = node.kv();
             async move { kv.range(with(&token, get("a"))).await.map(drop) }
         };
-        // Roles come and go, and the token stays.
+        // Roles are granted and revoked, and the token stays valid.
         grant(&node, &root, "ann", "root").await;
         reads(ann.clone()).await.unwrap();
         node.kv().put(with(&ann, put("x", "1"))).await.unwrap();
@@ -221,7 +222,7 @@ fn a_token_is_of_one_password_and_one_enabling() {
         auth(&node).auth_enable(AuthEnableRequest {}).await.unwrap();
         check(reads(root).await, Code::Unauthenticated, INVALID);
         let root = login(&node, "root", "r00t").await.unwrap();
-        // Who has no password proves who they are by a certificate.
+        // A user without a password authenticates by a certificate.
         let bob = AuthUserAddRequest {
             name: "bob".to_owned(),
             options: Some(UserAddOptions { no_password: true }),
@@ -310,7 +311,7 @@ fn watchers_end_with_the_right_to_watch() {
         assert_eq!(denied.cancel_reason, written("PermissionDenied", DENIED));
         let (one, other) = (watching.watch("a", "b").await, watching.watch("x", "").await);
         assert!(!one.canceled && !other.canceled);
-        // One of the two goes.
+        // One of the two permissions is revoked.
         let revoke = AuthRoleRevokePermissionRequest {
             role: "some".to_owned(),
             key: "x".into(),

@@ -52,7 +52,7 @@ impl Watching {
         answer.unwrap().expect("the stream goes on")
     }
 
-    /// Begins a watcher, and gives what the server says of it.
+    /// Creates a watcher, and returns the server's answer.
     async fn create(&mut self, request: WatchCreateRequest) -> WatchResponse {
         self.send(RequestUnion::CreateRequest(request)).await;
         let answer = self.next().await;
@@ -159,7 +159,7 @@ fn a_watcher_begins_in_the_past_if_that_is_still_known() {
         let events = watching.events(2).await;
         let expected = [told("a", Some("2"), 4), told("a", Some("3"), 6)];
         assert_eq!(events.iter().map(said).collect::<Vec<_>>(), expected);
-        // What is yet to come.
+        // A revision in the future.
         watching.create(past(9)).await;
         kv.put(put("a", "4")).await.unwrap();
         assert_eq!(watching.next().await.watch_id, 0);
@@ -269,7 +269,7 @@ fn memory_for_watchers_is_bounded() {
         };
         assert_eq!(refused.cancel_reason, "etcdserver: too many requests");
         assert!(last > 12, "{last}");
-        // Others are served, and there is room again once one has ended.
+        // Other streams are served, and there is space again once a watcher has ended.
         node.kv().put(put("a", "1")).await.unwrap();
         let cancel = WatchCancelRequest { watch_id: 1 };
         watching.send(RequestUnion::CancelRequest(cancel)).await;

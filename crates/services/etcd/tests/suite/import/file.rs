@@ -1,4 +1,4 @@
-//! Writes bbolt files as their format says, and in them what etcd keeps of a service's history.
+//! Writes bbolt files in their format, with etcd's buckets of a service's history.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -189,8 +189,7 @@ pub fn buckets(service: &Service, compacted: Option<i64>) -> Buckets {
         changes.push((last, sub, event.r#type == 1, kv));
     }
     if let Some(at) = compacted {
-        // Of what is not behind the revision, the newest of each key stays, unless it is a
-        // deletion.
+        // Of the changes up to the revision, the newest of each key stays, unless it is a deletion.
         let mut seen = BTreeSet::new();
         let mut keep: Vec<_> = changes
             .iter()
