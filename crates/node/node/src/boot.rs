@@ -101,7 +101,7 @@ pub enum BootError {
     Members(Invalid),
     /// The replica cannot continue from the recovered state.
     Replica(OpenError),
-    /// Another node remembers more of this one than the node may recover ([lie-4]).
+    /// Another node's memory of this one is too far ahead of the folder ([lie-4]).
     FarBehind {
         /// The other node.
         by: NodeId,

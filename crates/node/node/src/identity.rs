@@ -385,8 +385,9 @@ impl<H: Home> Identity<H> {
         Ok(next)
     }
 
-    /// [lie-5] As above, for the next process: durable when this returns. This one continues in its
-    /// present incarnation, without a vote.
+    /// [lie-5] Reserves a new incarnation and start, above the remembered ones, for the next
+    /// process: durable when this returns. This one continues in its present incarnation, without a
+    /// vote.
     pub fn owe(&mut self, remembered: Memory) -> Result<(), IdentityError> {
         let before = self.owed;
         let next = next_incarnation(self.state.incarnation.max(remembered.written.incarnation))?;

@@ -1,10 +1,10 @@
-//! A cluster that lost its majority for good goes on with what one node has, as another cluster
-//! ([era-10]).
+//! Recovery of a cluster that lost its majority permanently: it continues with the data of one
+//! node, as another cluster ([era-10]).
 //!
-//! All work is done on a copy: the votes above what is known as decided count, up to the first
-//! hole; the service goes there; what it then has becomes a new folder, as that of a backup does
-//! (`restoring`). Only then the old folder's contents give way to it, step by step, and whatever
-//! interrupts that, the next attempt ends it. Until the first step the old node is as it was.
+//! All work is done on a copy: the votes above the known decided slot count, up to the first hole;
+//! the service applies them; its state then becomes a new folder, as that of a backup does
+//! (`restoring`). Only then the old folder's contents are replaced, step by step, and if that is
+//! interrupted, the next attempt ends it. Until the first step the old node is unchanged.
 
 use std::{
     fs, io,
