@@ -1,7 +1,7 @@
 //! Contents of etcd's buckets: revisions, leases, and access rights.
 //!
 //! For each revision, the key and the location of the rest in the file are held in memory: about 80
-//! bytes besides the key. Values are read on demand.
+//! bytes in addition to the key. Values are read on demand.
 
 use prost::Message;
 

@@ -12,10 +12,11 @@ pub const COMMAND_BYTES_MAX: u64 = 64 << 20;
 pub const COMMAND_VISITS_MAX: u64 = 10_000_000;
 /// Bytes that a query may answer with.
 pub const QUERY_BYTES_MAX: u64 = 512 << 20;
-/// Approximate overhead of a key in an answer, besides key and value.
+/// Approximate overhead of a key in an answer, in addition to key and value.
 pub(super) const ENTRY_BYTES: u64 = 64;
 
-/// Approximate overhead of undoing a deletion, besides the key: there are entries of a few kinds.
+/// Approximate overhead of undoing a deletion, in addition to the key: there are entries of a few
+/// kinds.
 const UNDO_BYTES: u64 = 512;
 
 /// Remaining budget.

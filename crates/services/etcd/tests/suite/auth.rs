@@ -234,8 +234,7 @@ fn requests_need_the_ranges_that_they_touch() {
         (Command::Expire, Ok(())),
     ];
     for (command, expected) in commands {
-        // Anything allowed to her is allowed to others with the same rights, and refused to
-        // anonymous clients.
+        // Anonymous clients are refused, and a user without roles may only grant leases.
         if !matches!(command, Command::Scrub | Command::Expire) {
             assert_eq!(apply(&mut service, &By::Nobody, &command), Err(Refusal::UserEmpty));
             let eve = user(&service, "eve");
