@@ -68,7 +68,7 @@ pub struct Expected {
     pub supports: Option<Level>,
 }
 
-/// How the previous process ended.
+/// End of the previous process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LastStop {
     /// There was none.

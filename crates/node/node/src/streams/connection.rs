@@ -25,10 +25,10 @@ use crate::streams::{
 /// Maximum bytes of a stream that are read ahead for one client, or wait to be sent to it: some
 /// reads of a disk, while others are sent.
 pub const OUTPUT_BYTES_MAX: usize = 4 * FETCH_BYTES_MAX;
-/// That maximum while connections hold more than [`HELD_BYTES_EASY`] together, and the maximum of
-/// one read then.
+/// The same maximum while connections hold more than [`HELD_BYTES_EASY`] together, and the maximum
+/// of one read then.
 const TIGHT_BYTES: (usize, usize) = (256 << 10, 128 << 10);
-/// Those maxima while they hold more than [`HELD_BYTES_TIGHT`].
+/// Both maxima while connections hold more than [`HELD_BYTES_TIGHT`].
 const SCARCE_BYTES: (usize, usize) = (16 << 10, 16 << 10);
 /// Readers hurry as long as all connections hold no more.
 const HELD_BYTES_EASY: usize = 64 << 20;
