@@ -1,4 +1,4 @@
-//! Whom the founder lets in ([era-11]).
+//! Admission of nodes by the founder ([era-11]).
 
 use quorate_wire::{Join, RefusalCode};
 
@@ -9,7 +9,7 @@ use crate::{
     identity::{Founding, Identity, IdentityError},
 };
 
-/// What every node of the group is told of its founding.
+/// Returns the founding record as sent to every node of the group.
 pub(crate) fn founded(founding: &Founding) -> Founded {
     let members = founding.members.iter();
     Founded {

@@ -1,8 +1,8 @@
-//! How a process of a node starts, from an identity to what a reactor can run: the same in
+//! Start of a node's process, from an identity to a host that a reactor can run: the same in
 //! production and in the simulator.
 //!
 //! The start is counted, durably. A node that may have forgotten votes takes a new incarnation,
-//! durably, before its log is opened in it. Only then does anything speak.
+//! durably, before its log is opened in it. Only then is any message sent.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -31,91 +31,91 @@ use crate::{
 /// Something that happens while a node starts.
 #[derive(Clone, Copy, Debug)]
 pub enum Step<'a> {
-    /// The disk of the log is opened; the text says what drives it, and why.
+    /// The disk of the log is opened; the text has its driver and the reason.
     Disk(&'a str),
-    /// The log is read, and that is how far it is.
+    /// Progress of reading the log.
     Reading(Reading),
     /// The last stop was unclean and votes may be forgotten, so the node starts in this new
     /// incarnation.
     Forgot(Incarnation),
     /// The log lost votes, in these places.
     Lost(&'a [String]),
-    /// As votes are lost, the node goes on in this new incarnation.
+    /// Votes were lost, so the node continues in this new incarnation.
     Replaced(Incarnation),
-    /// The log is open, and that is what it gave back.
+    /// The log is open, with these findings.
     Recovered(&'a Recovery),
 }
 
-/// Who starts a node: what it chooses, what it hears.
+/// Choices and callbacks of the program that starts a node.
 pub trait Starter {
-    /// How the log is written; whose it is stands there already.
+    /// Sets the options of the log; its owner is already set.
     fn choose_log(&self, options: &mut LogOptions, class: Class);
 
-    /// How the replica works; who it is stands there already.
+    /// Sets the options of the replica; its member is already set.
     fn choose_replica(&self, options: &mut ReplicaOptions);
 
-    /// Hears of what happens.
+    /// Reports a step of the start.
     fn hear(&mut self, step: Step<'_>);
 
-    /// [lie-3] Asks the others what they remember of this node. Those that do not answer soon are
-    /// not waited for.
+    /// [lie-3] Asks the others for their memory of this node, without waiting for those that do not
+    /// answer soon.
     fn recall(&mut self, question: &Question<'_>) -> Vec<(NodeId, Memory)>;
 
-    /// Room on the disk is missing, as the error says. Returns when it is worth another try; false
-    /// if the start is to end instead.
+    /// Disk space is missing, as described by the error. Returns when it is worth another try;
+    /// false if the start is to end instead.
     fn wait_for_room(&mut self, error: &BootError) -> bool;
 }
 
-/// What a node that starts asks others.
+/// Question of a starting node to the others.
 #[derive(Clone, Copy, Debug)]
 pub struct Question<'a> {
     /// The cluster.
     pub cluster: u128,
-    /// Who asks.
+    /// The node that asks.
     pub node: NodeId,
-    /// Where the nodes of the cluster are, as far as is known.
+    /// Addresses of the cluster's nodes, as far as is known.
     pub peers: &'a BTreeMap<NodeId, String>,
 }
 
-/// What a node is made of beside its home.
+/// Parts of a node, apart from its home.
 pub struct Parts<S, F> {
-    /// What executes the commands.
+    /// State machine that executes the commands.
     pub service: S,
-    /// Below which slot the service has everything, for good: a log that knows less has lost its
-    /// end. Asked only where a service never has what its log has not.
+    /// Returns the slot below which the service has everything, durably: a log that knows less has
+    /// lost its end. Asked only where a service is never ahead of its log.
     pub stored_to: fn(&mut S) -> Slot,
     /// The protocol of the clients.
     pub front: F,
-    /// Who hears of the node while it runs.
+    /// Listener for events of the running node.
     pub listener: Box<dyn Listener>,
 }
 
 /// Why a node does not start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BootError {
-    /// Its identity cannot be changed.
+    /// The identity cannot be changed.
     Identity(IdentityError),
-    /// Its log cannot be opened.
+    /// The log cannot be opened.
     Log(LogError),
-    /// The members that its identity names make no configuration.
+    /// The members of the identity are not a valid configuration.
     Members(Invalid),
-    /// What was recovered cannot be gone on with.
+    /// The replica cannot continue from the recovered state.
     Replica(OpenError),
-    /// Another node remembers more of this one than it may come to be above ([lie-4]).
+    /// Another node's memory of this one is too far ahead of the folder ([lie-4]).
     FarBehind {
         /// The other node.
         by: NodeId,
-        /// What it remembers.
+        /// The other node's memory of this one.
         remembered: Memory,
-        /// What the folder has.
+        /// State in the folder.
         own: Memory,
     },
-    /// The starter did not wait for room on the disk.
+    /// The starter did not wait for disk space.
     NoRoom,
 }
 
 impl BootError {
-    /// Whether room on a disk is what is missing: the same may work later.
+    /// Returns whether the error is a lack of disk space: the same may work later.
     pub fn is_full(&self) -> bool {
         match self {
             Self::Identity(error) => error.is_full(),
@@ -158,11 +158,12 @@ impl From<LogError> for BootError {
     }
 }
 
-/// Starts a process of this node: counts the start, opens the log, rebuilds what the node knows,
-/// and joins it with a service and a front.
+/// Starts a process of this node: counts the start, opens the log, rebuilds the state of the node,
+/// and combines it with a service and a front.
 ///
-/// A new process start is recorded first ([volatile-1]); a node that may have forgotten votes comes
-/// back in a new incarnation, any other one as who it was ([volatile-3]). Its clock begins at zero.
+/// A new process start is recorded first ([volatile-1]); a node that may have forgotten votes
+/// returns in a new incarnation, any other one in its present one ([volatile-3]). Its clock begins
+/// at zero.
 pub fn boot<H: Home, S: StateMachine, F: Front>(
     mut identity: Identity<H>,
     parts: Parts<S, F>,
@@ -189,22 +190,22 @@ pub fn boot<H: Home, S: StateMachine, F: Front>(
     Ok(NodeHost::new(replica, front, identity, listener))
 }
 
-/// What a node knows that is to go on without the others ([era-10]).
+/// State of a node that is to continue without the others ([era-10]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Alone {
-    /// It knows that everything below is decided.
+    /// Slots below are decided, as the node knows.
     pub decided_to: Slot,
     /// Its own votes count as decided up to here, the first slot for which it has none.
     pub counted_to: Slot,
-    /// Votes behind that hole, which do not count: up to here.
+    /// Votes after that hole, which do not count: up to here.
     pub voted_to: Slot,
-    /// Where its log is damaged, and what was found there.
+    /// Damaged places of its log, with the findings.
     pub damaged: Vec<String>,
 }
 
-/// As [`boot`], of a node that will never hear of the others again: its votes count as decided, up
-/// to the first slot for which it has none. On a copy of the node only: what it applies then may
-/// never have been decided.
+/// As [`boot`], for a node that will never communicate with the others again: its votes count as
+/// decided, up to the first slot for which it has none. On a copy of the node only: what it applies
+/// then may never have been decided.
 pub fn boot_alone<H: Home, S: StateMachine, F: Front>(
     mut identity: Identity<H>,
     parts: Parts<S, F>,
@@ -249,7 +250,7 @@ fn count_own_votes(recovery: &mut Recovery) -> Alone {
     }
 }
 
-/// Tries until there is room: a full disk is no reason to leave a cluster that waits for this
+/// Retries until there is space: a full disk is no reason to leave a cluster that waits for this
 /// node's votes.
 fn for_room<T>(
     starter: &mut dyn Starter,
@@ -297,10 +298,10 @@ fn open_log<H: Home>(
     let damage = recovery.damage.as_ref().filter(|damage| damage.forgotten);
     let mut places = damage.map_or_else(Vec::new, |damage| damage.places.clone());
     let written = Written { incarnation: identity.incarnation(), to: recovery.whole_to };
-    // Nothing was said in this start.
+    // Nothing was sent in this start.
     let own = Memory { written, boot: identity.boot() - 1 };
     let mut heard = own;
-    // [lie-3] A folder that says that it has never run may be a copy from before.
+    // [lie-3] A folder that claims never to have run may be a copy from before.
     for (by, remembered) in recall(identity, starter) {
         if !own.fell_behind(remembered) {
             continue;
@@ -308,7 +309,7 @@ fn open_log<H: Home>(
         if !own.may_pass(remembered) {
             return Err(BootError::FarBehind { by, remembered, own });
         }
-        // [lie-4] What is not on its disk any more it has forgotten, whatever it was.
+        // [lie-4] Anything no longer on its disk is forgotten.
         heard = heard.max(remembered);
         places.push(format!(
             "node {by} remembers {remembered}, and this folder ends with {own}: the disk lost writes that it had \
@@ -403,7 +404,7 @@ mod tests {
         }
     }
 
-    /// [era-10] Behind a hole the order of things is not known.
+    /// [era-10] After a hole the order is unknown.
     #[test]
     fn own_votes_count_up_to_the_first_hole() {
         for (votes, counted) in [

@@ -1,4 +1,4 @@
-//! A real folder as a node's home: what it may hold, who has it, and its disk.
+//! A real folder as a node's home: its permitted contents, its lock, and its disk.
 
 use std::{
     fs::{self, File},
@@ -15,11 +15,11 @@ use crate::{
     identity::{self, Founding, IdentityError},
 };
 
-/// What is locked while a process has the folder.
+/// File that is locked while a process has the folder.
 pub const LOCK: &str = "lock";
-/// Stands in a folder while what it holds gives way to what was recovered of it.
+/// Mark of a folder while its contents are replaced by the recovered ones.
 pub(crate) const RECOVERING: &str = "recovering";
-/// Stands in a folder while a backup is restored into it, and no identity does yet.
+/// Mark of a folder while a backup is restored into it, before its identity is written.
 pub(crate) const RESTORING: &str = "restoring";
 
 /// A data folder, which stays locked while this lives.
@@ -27,14 +27,14 @@ pub(crate) const RESTORING: &str = "restoring";
 pub struct LockedFolder {
     files: DataFolder,
     lock: File,
-    /// A flush of the disk takes at least this long: for measurements.
+    /// Minimum duration of a flush: for measurements.
     flush: Duration,
-    /// What drives the disk.
+    /// Disk driver.
     engine: Want,
 }
 
 impl LockedFolder {
-    /// Whether there is an identity in the folder. A missing folder has none.
+    /// Returns whether there is an identity in the folder. A missing folder has none.
     pub fn holds_identity(folder: &Path) -> Result<bool, IdentityError> {
         let file = folder.join(identity::FILE);
         file.try_exists().map_err(|error| failed("look for", &file, &error))
@@ -49,7 +49,7 @@ impl LockedFolder {
     }
 
     /// Refuses a folder into which no backup can be restored: there is a node in it, or anything
-    /// else but what an attempt to restore one has left behind. Nothing is written.
+    /// else except leftovers of an attempt to restore one. Nothing is written.
     pub fn refuse_used(folder: &Path) -> Result<(), IdentityError> {
         if Self::holds_identity(folder)? {
             let folder = folder.to_owned();
@@ -61,7 +61,7 @@ impl LockedFolder {
         }
     }
 
-    /// As [`LockedFolder::create`], also of a folder in which a restore was interrupted.
+    /// As [`LockedFolder::create`], also for a folder in which a restore was interrupted.
     pub(crate) fn create_to_restore(folder: &Path) -> Result<Self, IdentityError> {
         if !folder.join(RESTORING).exists() {
             return Self::create(folder);
@@ -82,8 +82,8 @@ impl LockedFolder {
         Self::locked(folder)
     }
 
-    /// Makes the folder if it is missing, and locks it. It must hold nothing but what an earlier
-    /// attempt to make it a node's has left behind.
+    /// Creates the folder if it is missing, and locks it. It must hold nothing but leftovers of an
+    /// earlier attempt to make it a node's.
     pub fn create(folder: &Path) -> Result<Self, IdentityError> {
         if !folder.exists() {
             fs::create_dir_all(folder).map_err(|error| failed("create", folder, &error))?;
@@ -114,8 +114,7 @@ impl LockedFolder {
         })
     }
 
-    /// The same with a disk that is driven as wanted, and whose flushes take at least this long:
-    /// for measurements.
+    /// Sets the disk driver, and the minimum duration of a flush: for measurements.
     #[must_use]
     pub fn with_disk(self, engine: Want, flush: Duration) -> Self {
         Self { flush, engine, ..self }
@@ -155,7 +154,7 @@ impl Home for LockedFolder {
         Ok(disk)
     }
 
-    /// It is in the file that is locked: that one stands in a folder without an identity anyway.
+    /// Kept in the lock file, which exists even in a folder without an identity.
     fn nonce(&self) -> Result<Option<u64>, DiskError> {
         let mut bytes = Vec::new();
         let mut file = &self.lock;
@@ -191,7 +190,7 @@ pub(crate) fn sync_folder(folder: &Path) -> Result<(), IdentityError> {
     sync().map_err(|error| failed("sync", folder, &error))
 }
 
-/// The lock is the kernel's and goes with the process, however that ends.
+/// The lock is the kernel's and is released with the process, however that ends.
 fn lock(folder: &Path) -> Result<File, IdentityError> {
     let file = folder.join(LOCK);
     let lock = File::options().create(true).truncate(false).read(true).write(true).open(&file);
@@ -216,7 +215,7 @@ fn refuse_recovering(folder: &Path) -> Result<(), IdentityError> {
     }
 }
 
-/// A folder without an identity may hold nothing but what an attempt to make one leaves behind.
+/// A folder without an identity may hold nothing but leftovers of an attempt to make one.
 fn refuse_foreign(folder: &Path) -> Result<(), IdentityError> {
     let foreign = |found| Err(IdentityError::Foreign { folder: folder.to_owned(), found });
     if !folder.is_dir() {

@@ -1,7 +1,8 @@
-//! The first start of a node: it founds a cluster, joins the one that its founder has founded
-//! ([era-11]), or joins one that exists, under an id that it gets by the log ([join-2]).
+//! First start of a node: it founds a cluster, joins the one that its founder has founded
+//! ([era-11]), or joins an existing one, under an id that the log assigns ([join-2]).
 //!
-//! Who asks whom, over which wires, is the caller's. What is written, and in which order, is here.
+//! The connections and requests between nodes are the caller's part. The files written, and their
+//! order, are defined here.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -16,38 +17,39 @@ use crate::{
     terms::Terms,
 };
 
-/// What the operator asks for at the first start.
+/// The operator's wishes at the first start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
-    /// This node, the group's class and its store, as far as they were given.
+    /// This node, the group's class and its store, if given.
     pub expected: Expected,
-    /// All members and where they listen for peers; empty if not given.
+    /// All members and their addresses for peers; empty if not given.
     pub cluster: BTreeMap<NodeId, String>,
     /// The store of a new cluster for which none is named.
     pub store_default: String,
-    /// Who of them is an auxiliary, and what a quorum is: the same on all nodes.
+    /// Auxiliaries and quorum rule: the same on all nodes.
     pub terms: Terms,
 }
 
-/// What a node without an identity does.
+/// Role of a node without an identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// It founds the cluster.
+    /// Founds the cluster.
     Founder {
         /// This node.
         node: NodeId,
     },
-    /// It asks the founder.
+    /// Asks the founder.
     Joiner {
         /// This node.
         node: NodeId,
-        /// Where the founder listens for peers.
+        /// The founder's address for peers.
         founder: String,
     },
 }
 
 impl Wanted {
-    /// The lowest id of the list founds; `None` if the list does not say which entry this node is.
+    /// Returns the role: the lowest id of the list founds; `None` if the list does not determine
+    /// which entry this node is.
     pub fn role(&self) -> Option<Role> {
         let Some((first, address)) = self.cluster.first_key_value() else {
             let node = self.expected.node.unwrap_or(NodeId(1));
@@ -92,7 +94,7 @@ pub fn found<H: Home>(
     Identity::create(home, founding)
 }
 
-/// A node that may ask its founder: its nonce is durable ([join-2]), so that after a crash on its
+/// A node that may ask its founder: its nonce is durable ([join-2]), so that after a crash on the
 /// way it asks as the same folder.
 #[derive(Debug)]
 pub struct Joining<H> {
@@ -102,13 +104,13 @@ pub struct Joining<H> {
 }
 
 impl<H: Home> Joining<H> {
-    /// Takes the nonce of an earlier attempt, or else `fresh`, a random one.
+    /// Uses the nonce of an earlier attempt, or else `fresh`, a random one.
     pub fn prepare(mut home: H, node: NodeId, fresh: u64) -> Result<Self, IdentityError> {
         let nonce = durable_nonce(&mut home, fresh)?;
         Ok(Self { home, node, nonce })
     }
 
-    /// What to ask the founder.
+    /// Returns the request to the founder.
     pub fn request(&self, wanted: &Wanted) -> Join {
         Join {
             node: self.node,
@@ -127,21 +129,21 @@ impl<H: Home> Joining<H> {
     }
 }
 
-/// What a node hears that joins a group which was founded by others ([join-2]).
+/// Answer to a node that joins a group which was founded by others ([join-2]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Joined {
-    /// Its id.
+    /// Id of the node.
     pub node: NodeId,
-    /// The group, as every node of it was told at its founding.
+    /// Founding record of the group, the same for every node.
     pub founded: Founded,
-    /// Who there is now, and where.
+    /// Present nodes and their addresses.
     pub book: AddressBook,
-    /// The id was given out for a learner.
+    /// The id was assigned to a learner.
     pub learns: bool,
 }
 
 /// A node that may ask a group for an id: its nonce is durable ([join-2]), so that after a crash on
-/// its way it asks as the same folder, and gets the same id.
+/// the way it asks as the same folder, and gets the same id.
 #[derive(Debug)]
 pub struct Newcomer<H> {
     home: H,
@@ -149,13 +151,13 @@ pub struct Newcomer<H> {
 }
 
 impl<H: Home> Newcomer<H> {
-    /// Takes the nonce of an earlier attempt, or else `fresh`, a random one.
+    /// Uses the nonce of an earlier attempt, or else `fresh`, a random one.
     pub fn prepare(mut home: H, fresh: u64) -> Result<Self, IdentityError> {
         let nonce = durable_nonce(&mut home, fresh)?;
         Ok(Self { home, nonce })
     }
 
-    /// What this folder asks with.
+    /// Returns the nonce of this folder's requests.
     pub fn nonce(&self) -> u64 {
         self.nonce
     }
@@ -184,12 +186,12 @@ impl<H: Home> Newcomer<H> {
 
 fn durable_nonce(home: &mut impl Home, fresh: u64) -> Result<u64, IdentityError> {
     let nonce = home.nonce()?.unwrap_or(fresh);
-    // Also one that is there: who wrote it may have died before it was durable.
+    // Also an existing one: the process that wrote it may have died before it was durable.
     home.keep_nonce(nonce)?;
     Ok(nonce)
 }
 
-/// The group has what the operator asked for.
+/// Checks that the group matches the operator's wishes.
 fn compare(expected: &Expected, founded: &Founded) -> Result<(), JoiningError> {
     let Expected { class, store, .. } = expected;
     if let Some(class) = class.filter(|class| *class != founded.class) {
@@ -224,16 +226,16 @@ fn founding_of(founded: Founded, node: NodeId, nonce: u64) -> Founding {
 /// Why a node that was let in does not join.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JoiningError {
-    /// The cluster was founded with something else than was asked for.
+    /// The cluster was founded with other settings than requested.
     Differs {
-        /// What differs, as on the command line.
+        /// The setting that differs, as on the command line.
         what: &'static str,
-        /// What the cluster has.
+        /// The cluster's value.
         theirs: String,
-        /// What was asked for.
+        /// The requested value.
         ours: String,
     },
-    /// It cannot be written down.
+    /// The identity cannot be written.
     Identity(IdentityError),
 }
 
@@ -262,7 +264,7 @@ pub fn list_text(members: &BTreeMap<NodeId, String>) -> String {
     members.iter().map(entry).collect::<Vec<_>>().join(",")
 }
 
-/// FNV-1a of the list in its canonical form, and of the terms: tells apart what differs by mistake.
+/// FNV-1a of the list in its canonical form, and of the terms: detects differences by mistake.
 pub fn list_hash(members: &BTreeMap<NodeId, String>, terms: &Terms) -> u64 {
     let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     let text = list_text(members) + &terms.to_string();

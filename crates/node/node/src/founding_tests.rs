@@ -1,4 +1,4 @@
-//! First starts: what is kept of one that was interrupted, and what is refused.
+//! First starts: the state kept by an interrupted one, and refusals.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -40,7 +40,7 @@ fn joined() -> Joined {
     Joined { node: NodeId(4), founded: founded(), book, learns: false }
 }
 
-/// Asks for whatever the cluster has, under the id that it gets.
+/// Accepts any settings of the cluster, under the id that it assigns.
 fn anything() -> Wanted {
     Wanted { store_default: "lsm".to_owned(), ..Wanted::default() }
 }
@@ -83,8 +83,8 @@ fn two_processes_cannot_join_with_one_folder() {
     assert!(matches!(problem, IdentityError::InUse { .. }), "{problem}");
 }
 
-/// [join-2] However often it is interrupted, with power cut each time: what the founder was once
-/// asked with is what it is asked with ever after.
+/// [join-2] The nonce sent to a founder never changes, however often the start is interrupted, with
+/// power cut each time.
 #[test]
 fn a_nonce_that_was_spoken_is_never_another_one() {
     for seed in 0..200 {
@@ -142,7 +142,8 @@ fn a_newcomer_joins_only_what_its_operator_meant() {
     }
 }
 
-/// Killed anywhere while it is founded or joins, a home is nobody's, or a node's that never ran.
+/// A home whose founding or joining is killed at any point has no owner, or belongs to a node that
+/// never ran.
 #[test]
 fn a_first_start_that_was_interrupted_is_repeated_or_done() {
     let found = |home| found(home, &wanted(1), NodeId(1), "", 7, 9).ok();

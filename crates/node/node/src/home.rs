@@ -1,4 +1,4 @@
-//! Where a node lives: its small files, and the disk of its log.
+//! Home of a node: its small files, and the disk of its log.
 
 use std::path::Path;
 
@@ -10,27 +10,28 @@ pub trait Home: SmallFiles {
     /// The disk of the log.
     type Disk: Disk;
 
-    /// What people call it.
+    /// Returns the path, for messages.
     fn path(&self) -> &Path;
 
-    /// Opens the disk of the log, which is not open. `tell` hears what drives it, and why.
+    /// Opens the disk of the log, which is not open. `tell` is given the driver and the reason for
+    /// its choice.
     ///
     /// # Errors
     /// The disk cannot be used.
     fn open_disk(&mut self, tell: &mut dyn FnMut(&str)) -> Result<Self::Disk, DiskError>;
 
-    /// The number by which the founder tells this home from others with the same node id
-    /// ([era-11]), if there is one. It may not be durable, if the process that wrote it down did
+    /// Returns the number by which the founder distinguishes this home from others with the same
+    /// node id ([era-11]), if there is one. It may not be durable, if the process that wrote it did
     /// not end well.
     ///
     /// # Errors
     /// There may be one, but it cannot be read.
     fn nonce(&self) -> Result<Option<u64>, DiskError>;
 
-    /// Writes that number down, durably when this returns. After a crash within there may be none.
+    /// Writes that number, durably when this returns. After a crash within there may be none.
     ///
     /// # Errors
-    /// What [`Home::nonce`] says from now on is unknown, until a call succeeds.
+    /// The result of [`Home::nonce`] is unknown from now on, until a call succeeds.
     fn keep_nonce(&mut self, nonce: u64) -> Result<(), DiskError>;
 }
 

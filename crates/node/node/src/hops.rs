@@ -9,15 +9,15 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::home::Home;
 
-/// In the folder of a node that stopped, if it was asked for stamps.
+/// File with the stamps in the folder of a stopped node, if stamping was enabled.
 const FILE: &str = "hops";
 
-/// None yet, by a clock that all processes of a machine read alike.
+/// Returns an empty ring, stamped by a clock that is common to all processes of a machine.
 pub fn ring() -> Hops {
     Hops::new(monotonic_ns)
 }
 
-/// That clock, in nanoseconds.
+/// Returns the time of that clock, in nanoseconds.
 pub fn monotonic_ns() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);
     let part = |number: i64| u64::try_from(number).unwrap_or(0);
@@ -29,7 +29,7 @@ pub(crate) fn leave(hops: &Hops, home: &mut impl Home) -> Result<(), DiskError> 
     home.replace(FILE, hops.text().as_bytes())
 }
 
-/// What a node left in its folder, in the order of time.
+/// Reads the stamps that a node left in its folder, in order of time.
 pub fn left_in(folder: &Path) -> io::Result<Vec<Stamp>> {
     let text = fs::read_to_string(folder.join(FILE))?;
     let mut stamps: Vec<Stamp> = text.lines().filter_map(Stamp::parse).collect();

@@ -1,4 +1,4 @@
-//! What the reactor drives: a replica and its client protocol, without a socket in sight.
+//! Host driven by the reactor: a replica and its client protocol, without any sockets.
 //!
 //! A [`Host`] has three sides, one for each kind of counterpart; each part of the reactor sees only
 //! the side that it serves.
@@ -47,7 +47,7 @@ pub struct Now {
 }
 
 impl Now {
-    /// This moment, with a way to speak to peers.
+    /// Returns a turn at this moment, which can send to peers.
     pub fn turn(self, plane: &mut dyn Plane) -> Turn<'_> {
         Turn { time: self.time, wall_ms: self.wall_ms, plane }
     }
@@ -58,15 +58,15 @@ impl Now {
 pub struct PeerUp {
     /// Who.
     pub member: Member,
-    /// Its process start.
+    /// Number of its process start.
     pub boot: u32,
-    /// What it supports ([level-4]).
+    /// Levels that it supports ([level-4]).
     pub levels: Levels,
-    /// Where it listens.
+    /// Addresses that it listens on.
     pub addresses: Addresses,
 }
 
-/// What the founder wrote down; the owned form of [`quorate_wire::Founding`].
+/// The founder's record; the owned form of [`quorate_wire::Founding`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Founded {
     /// The group's id.
@@ -81,14 +81,14 @@ pub struct Founded {
     pub terms: Terms,
 }
 
-/// What a node has to know that joins later ([join-2]).
+/// Information for a node that joins later ([join-2]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Charter {
-    /// The node that says so.
+    /// The node that sent it.
     pub node: NodeId,
-    /// The group, as every node of it was told at its founding.
+    /// Founding record of the group, the same for every node.
     pub founded: Founded,
-    /// Who there is now, and where.
+    /// Present nodes and their addresses.
     pub book: AddressBook,
 }
 
@@ -106,11 +106,11 @@ pub trait PeerSide {
     /// A peer's control lane is up. Called again, after `peer_down`, when it reconnects.
     fn peer_up(&mut self, now: Now, peer: &PeerUp);
 
-    /// The peer is gone.
+    /// The peer disconnected.
     fn peer_down(&mut self, now: Now, node: NodeId);
 
-    /// More than half of the others say that this node was removed from the cluster: it was away
-    /// when that was decided, and nobody will tell it in the log ([member-1]).
+    /// More than half of the others say that this node was removed from the cluster: it was absent
+    /// when that was decided, and will not learn of it from the log ([member-1]).
     fn told_removed(&mut self, now: Now);
 
     /// A frame from a peer whose handshake is done.
@@ -119,15 +119,15 @@ pub trait PeerSide {
     /// A node without a cluster asks for the founding record.
     fn admit(&mut self, join: Join) -> Result<Founded, Refused>;
 
-    /// [lie-3] Returns what is remembered of a node that starts.
+    /// [lie-3] Returns the memory of a node that starts.
     fn recall(&self, node: NodeId) -> Memory;
 
-    /// What this node may speak: nothing below the level that the group uses, as far as it has
-    /// applied that ([level-7]). Asked in each turn.
+    /// Returns the levels that this node may speak: none below the level that the group uses, as
+    /// far as it has applied that ([level-7]). Asked in each turn.
     fn levels(&self) -> Levels;
 
-    /// Who has an id and where they listen, if that has changed since the last call. Asked in each
-    /// turn.
+    /// Returns the nodes with an id and their addresses, if changed since the last call. Asked in
+    /// each turn.
     fn take_table(&mut self) -> Option<PeerTable>;
 }
 
@@ -142,10 +142,10 @@ pub trait ClientSide {
     /// The front, for calls that ask nothing of the replica.
     fn front_mut(&mut self) -> &mut Self::Front;
 
-    /// The front, and what it asks of the replica at this moment.
+    /// Returns the front, and its access to the replica at this moment.
     fn front_and_requests(&mut self, now: Now) -> (&mut Self::Front, impl Requests);
 
-    /// How full the host is of what clients asked for. While it is [`Pressure::High`], and until
+    /// Returns the pressure of pending client requests. While it is [`Pressure::High`], and until
     /// it is [`Pressure::Low`] again, no client is read.
     fn pressure(&self) -> Pressure;
 }
@@ -159,11 +159,11 @@ pub enum Order {
     /// Hand leadership to this node, or to the most advanced follower; ends with
     /// [`Outcome::Transferred`].
     Transfer(Option<NodeId>),
-    /// Take a snapshot at this slot or behind it, or at what is applied now; ends with
+    /// Take a snapshot at this slot or a later one, or at the applied slot; ends with
     /// [`Outcome::Snapshot`]. Ordered again before its end, it is the same attempt.
     Snapshot(Option<Slot>),
-    /// Read all that this node keeps, to see whether it is sound: at most so many bytes a second.
-    /// The status says what comes of it. Ordered again, the same scrub goes on at that pace.
+    /// Read all data of this node, to verify it: at most this number of bytes a second. The result
+    /// is in the status. Ordered again, the same scrub continues at the new pace.
     Scrub(Option<u64>),
     /// Hold batch and window at these values until then; `None` ends that. Takes effect at once.
     Hold(Option<Setting>, Time),
@@ -171,7 +171,7 @@ pub enum Order {
     Group {
         /// A number that was never used before.
         asked: u64,
-        /// What is wanted.
+        /// The question.
         ask: Ask,
         /// A plan is only shown, and nothing is done.
         dry_run: bool,
@@ -187,45 +187,44 @@ pub struct Wanted {
     pub asked: u64,
     /// Number of the hold.
     pub hold: u64,
-    /// Which stream.
+    /// The stream.
     pub stream: StreamName,
-    /// From where on.
+    /// Start position.
     pub position: u64,
-    /// How many, at most.
+    /// Maximum number of bytes.
     pub bytes_max: usize,
 }
 
-/// How an [`Order`] ended.
+/// Result of an [`Order`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// What the attempt to read met.
+    /// Result of the attempt to read.
     Probed(Probed),
     /// The new leader, or why leadership stayed.
     Transferred(Result<NodeId, Refusal>),
     /// The snapshot that this node has, or why it has none.
     Snapshot(Result<Snapshot, String>),
-    /// What came of [`Order::Group`] with this number.
+    /// Result of [`Order::Group`] with this number.
     Group(u64, Result<Answer, asking::Refused>),
-    /// What came of [`Order::Held`] with this number.
+    /// Result of [`Order::Held`] with this number.
     Held(u64, Result<Vec<u8>, NotRead>),
 }
 
-/// A snapshot of the node's, and what a backup says beside it.
+/// A snapshot of the node's, with the metadata of a backup.
 #[derive(Debug)]
 pub struct Backup {
-    /// Its files stay while this lives.
+    /// The snapshot; its files are kept while this lives.
     pub snapshot: Held,
-    /// The group, as every node of it was told.
+    /// Founding record of the group, the same for every node.
     pub founded: Founded,
-    /// No id from here on was given out.
+    /// Ids from here on are unassigned.
     pub next_id: u32,
     /// The data folder.
     pub folder: PathBuf,
 }
 
 impl Backup {
-    /// What the backup says of itself, and where its files are read. Bytes of streams are not in
-    /// it.
+    /// Returns the header of the backup, and a reader of its files. Bytes of streams are not in it.
     pub fn header(&self) -> Result<(Header, PartFiles), Unreadable> {
         let mut files = PartFiles { folder: self.folder.clone(), open: None };
         let header = Header {
@@ -242,7 +241,7 @@ impl Backup {
         Ok((header, files))
     }
 
-    /// The same of a backup with the bytes of streams, and their table.
+    /// Returns the header of a backup with the bytes of streams, and their table.
     pub fn header_with_streams(&self) -> Result<(Header, PartFiles, Table), Unreadable> {
         let (mut header, mut files) = self.header()?;
         let table = self.snapshot.streams(&mut files)?;
@@ -277,52 +276,53 @@ impl Parts for PartFiles {
 
 /// The side of a host that its operators see.
 pub trait OperatorSide {
-    /// What this node is.
+    /// Returns the status of this node.
     fn status(&self) -> Status;
 
-    /// What a node has to know that joins.
+    /// Returns the information that a joining node needs.
     fn charter(&self) -> Charter;
 
-    /// This node's snapshot, for another thread to read; `None` if it has none.
+    /// Returns this node's snapshot, for another thread to read; `None` if it has none.
     fn backup(&mut self) -> Option<Backup>;
 
-    /// No bytes of streams that snapshots from now on speak of are let go, until that is dropped;
-    /// an earlier hold goes on, if it is not over.
+    /// Keeps all bytes of streams that snapshots from now on refer to, until the hold is dropped;
+    /// an earlier hold continues, if it is not over.
     ///
     /// # Errors
-    /// Why this node does not have them all.
+    /// The reason why this node does not have them all.
     fn hold_streams(&mut self, now: Now, earlier: Option<StreamHold>)
     -> Result<StreamHold, String>;
 
-    /// What batch and window are, and why.
+    /// Returns batch and window, with the reasons for them.
     fn tuning(&self) -> TuningReport;
 
     /// Everything about the members, as this node has applied it.
     fn members(&self) -> Members;
 
-    /// Who may do what, as this node has applied it; `None`: it does not know ([access-4]).
+    /// Returns the access rights, as this node has applied them; `None`: not known ([access-4]).
     fn users(&self) -> Option<Users>;
 
     /// Appends the host's metrics in the text format of Prometheus.
     fn metrics(&self, out: &mut String);
 
-    /// Begins what an operator wants done.
+    /// Begins an operator's order.
     fn order(&mut self, now: Now, order: Order);
 
-    /// The next outcome of what was ordered; each is told once.
+    /// Returns the next outcome of an order; each is returned once.
     fn next_outcome(&mut self) -> Option<Outcome>;
 }
 
-/// One replica with its front. All calls come from the reactor's thread and return without waiting.
+/// One replica with its front. All calls are made on the reactor's thread and return without
+/// waiting.
 ///
-/// One turn calls, in this order: the sides, for what arrived; `poll`; then the peers' queues are
-/// sent; then `submit`; then what the clients get; then `end_turn`. So what a leader says is on its
-/// way before its own write begins (design §5).
+/// One turn calls, in this order: the sides, for input; `poll`; then the peers' queues are sent;
+/// then `submit`; then the clients' output is sent; then `end_turn`. Hence a leader's messages are
+/// on their way before its own write begins (design §5).
 pub trait Host: PeerSide + ClientSide + OperatorSide {
-    /// Collects completions of the log, runs what is due, decides what to say.
+    /// Collects completions of the log, runs due work, decides on messages.
     fn poll(&mut self, turn: &mut Turn<'_>);
 
-    /// Hands what has gathered to the log.
+    /// Submits the gathered records to the log.
     fn submit(&mut self, now: Now);
 
     /// The turn is over, and took until `now`. When `poll` has to be called at the latest; a time
@@ -335,7 +335,7 @@ pub trait Host: PeerSide + ClientSide + OperatorSide {
         let _ = clock;
     }
 
-    /// Where the hops of commands are stamped, if somebody wants them.
+    /// Returns the recorder of command hops, if enabled.
     fn hops(&mut self) -> Option<&mut Hops> {
         None
     }
@@ -349,9 +349,9 @@ pub trait Host: PeerSide + ClientSide + OperatorSide {
     /// `poll` makes them unreadable again.
     fn wake_fds(&self) -> Vec<BorrowedFd<'_>>;
 
-    /// Take nothing new, finish what was accepted.
+    /// Accepts nothing new, and finishes everything accepted.
     fn stop(&mut self, now: Now);
 
-    /// Whether everything accepted is finished, the log's mark of a clean stop included.
+    /// Returns whether everything accepted is finished, the log's mark of a clean stop included.
     fn stopped(&self) -> bool;
 }

@@ -1,7 +1,8 @@
-//! Which node a home belongs to: one small file, replaced as a whole, never edited.
+//! Identity of a home's node: one small file, replaced as a whole, never edited.
 //!
-//! It holds what must be durable before the first message of a process: the counters of
-//! [volatile-1], the mark of a clean stop [volatile-4], and whom the founder has admitted [era-11].
+//! It holds the data that must be durable before the first message of a process: the counters of
+//! [volatile-1], the mark of a clean stop [volatile-4], and the nodes that the founder has admitted
+//! [era-11].
 
 mod book;
 mod error;
@@ -28,10 +29,11 @@ use crate::{home::Home, terms::Terms};
 /// The name of the file.
 pub(crate) const FILE: &str = "identity";
 pub(crate) use self::book::FILE as BOOK_FILE;
-/// Most founding members and most admitted nodes; bounds what a stranger can make a folder hold.
+/// Maximum number of founding members and of admitted nodes; bounds the data that a stranger can
+/// make a folder hold.
 pub const NODES_MAX: usize = 1024;
 
-/// What a folder is told at its first start, and is held to ever after.
+/// Founding record: given to a folder at its first start, and fixed ever after.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Founding {
     /// Random, chosen by the founder.
@@ -48,11 +50,11 @@ pub struct Founding {
     /// Chosen at random by this folder, so that the founder knows it from another folder that
     /// claims the same node id.
     pub join_nonce: u64,
-    /// Who of them is an auxiliary, and what a quorum is.
+    /// Auxiliaries and quorum rule.
     pub terms: Terms,
 }
 
-/// What the operator asks for at a later start; what is `None` was not given.
+/// The operator's wishes at a later start; `None` was not given.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Expected {
     /// `--node`
@@ -66,20 +68,20 @@ pub struct Expected {
     pub supports: Option<Level>,
 }
 
-/// How the process before this one ended.
+/// End of the previous process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LastStop {
     /// There was none.
     Never,
     /// All votes and promises were written, then the mark.
     Clean,
-    /// It was killed, or lost power.
+    /// Killed, or lost power.
     Unclean,
 }
 
 impl LastStop {
-    /// Whether the node may have forgotten votes or promises, and is a new member from now on: in a
-    /// volatile group nobody wrote them down but for a clean stop ([volatile-1], [volatile-4]).
+    /// Returns whether the node may have forgotten votes or promises, and is a new member from now
+    /// on: in a volatile group they are written only at a clean stop ([volatile-1], [volatile-4]).
     pub fn forgets(self, class: Class) -> bool {
         self == Self::Unclean && class == Class::Volatile
     }
@@ -90,10 +92,10 @@ impl LastStop {
 pub struct Identity<H> {
     home: H,
     state: State,
-    /// Incarnation and start that the next process is above, if this one has found out that its
+    /// Lower bound of the next process's incarnation and start, if this one has found out that its
     /// folder fell behind.
     owed: Option<(Incarnation, u32)>,
-    /// This process made it.
+    /// Created by this process.
     made_here: bool,
     book: AddressBook,
     book_unsaved: bool,
@@ -110,28 +112,28 @@ struct State {
     /// The longest lease that any process of this node may have granted.
     leased_us: u64,
     admitted: BTreeMap<NodeId, u64>,
-    /// It joined, and is not yet what it is to become.
+    /// The node joined, and has not yet taken this role.
     joins: Option<As>,
-    /// It was removed from the group.
+    /// The node was removed from the group.
     removed: bool,
-    /// What the folder may hold needs this level ([level-8]).
+    /// Level needed by the contents of the folder ([level-8]).
     level: Level,
 }
 
 impl<H: Home> Identity<H> {
-    /// Makes an unused home that of a node; `founding` says of which.
+    /// Makes an unused home that of the node in `founding`.
     pub fn create(home: H, founding: Founding) -> Result<Self, IdentityError> {
         Self::create_at(home, founding, Level::BASE)
     }
 
-    /// The same with what needs this level in it already ([level-10]).
+    /// As `create`, with contents that need this level already ([level-10]).
     pub fn create_at(home: H, founding: Founding, level: Level) -> Result<Self, IdentityError> {
         let book = AddressBook::founded(&founding.members);
         Self::make(home, founding, None, book, level)
     }
 
-    /// The same of a node that joins a group which was founded by others, and is to become this in
-    /// it. `book` says where they are.
+    /// Creates the identity of a node that joins a group which was founded by others, to take this
+    /// role in it. `book` has their addresses.
     pub fn join(
         home: H,
         founding: Founding,
@@ -162,7 +164,7 @@ impl<H: Home> Identity<H> {
             made::write(&mut home, FileId::new(family, 0))?;
         }
         if joins.is_some() {
-            // Whoever finds the identity finds the others by it.
+            // A start that finds the identity finds the other nodes by the book.
             book.write(&mut home)?;
         }
         let mut identity = Self {
@@ -188,7 +190,7 @@ impl<H: Home> Identity<H> {
         Ok(identity)
     }
 
-    /// Reads which node the home belongs to, and compares that with what was asked for.
+    /// Reads the identity of the home, and compares it with the expected one.
     pub fn open(home: H, expected: &Expected) -> Result<Self, IdentityError> {
         let state = read(&home, home.path())?;
         let supports = expected.supports.unwrap_or(Level::NEWEST);
@@ -236,22 +238,22 @@ impl<H: Home> Identity<H> {
         differs("store", stored.store.clone(), expected.store.clone())
     }
 
-    /// What the folder was told at its first start.
+    /// Returns the founding record of the folder.
     pub fn founding(&self) -> &Founding {
         &self.state.founding
     }
 
-    /// Where the node lives.
+    /// Returns the home of the node.
     pub fn home(&self) -> &H {
         &self.home
     }
 
-    /// Where the node lives, to open its disk.
+    /// Returns the home of the node, to open its disk.
     pub fn home_mut(&mut self) -> &mut H {
         &mut self.home
     }
 
-    /// Who this node is, in its present incarnation.
+    /// Returns this node in its present incarnation.
     pub fn member(&self) -> Member {
         Member { node: self.state.founding.node, incarnation: self.state.incarnation }
     }
@@ -271,7 +273,7 @@ impl<H: Home> Identity<H> {
         self.state.incarnation
     }
 
-    /// Where the time-outs of this process come from: different on every node and start; no secret.
+    /// Returns the seed of this process's time-outs: different on every node and start; not secret.
     pub fn seed(&self) -> u64 {
         let Founding { join_nonce, node, .. } = self.state.founding;
         join_nonce ^ (u64::from(self.state.boot) << 32) ^ u64::from(node.0)
@@ -282,7 +284,7 @@ impl<H: Home> Identity<H> {
         &self.state.admitted
     }
 
-    /// Where the nodes of the group listen, as far as is known.
+    /// Returns the addresses of the group's nodes, as far as is known.
     pub fn book(&self) -> &AddressBook {
         &self.book
     }
@@ -307,12 +309,12 @@ impl<H: Home> Identity<H> {
         Ok(())
     }
 
-    /// What this node is to become, if it joined and has not become it.
+    /// Returns the role that this node is to take, if it joined and has not taken it.
     pub fn joins(&self) -> Option<As> {
         self.state.joins
     }
 
-    /// It has become what it joined as: from now on that is the operators' business.
+    /// Marks the role of joining as taken: from now on operators manage it.
     pub fn mark_joined(&mut self) -> Result<(), IdentityError> {
         self.change(|state| {
             state.joins = None;
@@ -320,12 +322,12 @@ impl<H: Home> Identity<H> {
         })
     }
 
-    /// Whether this node was removed from the group.
+    /// Returns whether this node was removed from the group.
     pub fn is_removed(&self) -> bool {
         self.state.removed
     }
 
-    /// This node was removed from the group: it never starts again from this home ([member-1]).
+    /// Marks the node as removed from the group: it never starts again from this home ([member-1]).
     pub fn mark_removed(&mut self) -> Result<(), IdentityError> {
         self.change(|state| {
             state.removed = true;
@@ -333,13 +335,13 @@ impl<H: Home> Identity<H> {
         })
     }
 
-    /// [level-8] What the folder may hold needs this level.
+    /// [level-8] Returns the level that the contents of the folder need.
     pub fn level(&self) -> Level {
         self.state.level
     }
 
-    /// [level-8] From now on the folder may hold what needs this level: durable when this returns,
-    /// so that no earlier release ever looks into it.
+    /// [level-8] Permits contents that need this level: durable when this returns, so that no
+    /// earlier release ever reads them.
     pub fn mark_level(&mut self, level: Level) -> Result<(), IdentityError> {
         if level <= self.state.level {
             return Ok(());
@@ -351,7 +353,7 @@ impl<H: Home> Identity<H> {
     }
 
     /// Counts this start, and consumes the mark of a clean stop, both durably, before the first
-    /// message ([volatile-1], [volatile-4]). Says how the last process ended.
+    /// message ([volatile-1], [volatile-4]). Returns how the last process ended.
     pub fn begin_boot(&mut self) -> Result<LastStop, IdentityError> {
         let last = match (self.state.boot, self.state.clean) {
             (0, _) => LastStop::Never,
@@ -383,8 +385,9 @@ impl<H: Home> Identity<H> {
         Ok(next)
     }
 
-    /// [lie-5] The same of the next process: durable when this returns. This one goes on as what it
-    /// is, without a vote.
+    /// [lie-5] Reserves a new incarnation and start, above the remembered ones, for the next
+    /// process: durable when this returns. This one continues in its present incarnation, without a
+    /// vote.
     pub fn owe(&mut self, remembered: Memory) -> Result<(), IdentityError> {
         let before = self.owed;
         let next = next_incarnation(self.state.incarnation.max(remembered.written.incarnation))?;
@@ -397,7 +400,8 @@ impl<H: Home> Identity<H> {
         saved
     }
 
-    /// All votes and promises are on stable storage, and there will be no more ([volatile-4]).
+    /// Marks a clean stop: all votes and promises are on stable storage, and there will be no more
+    /// ([volatile-4]).
     pub fn mark_clean(&mut self) -> Result<(), IdentityError> {
         self.change(|state| {
             state.clean = true;
@@ -419,8 +423,8 @@ impl<H: Home> Identity<H> {
         }
     }
 
-    /// [read-4] This process may grant leases of that length: durable when this returns, so that a
-    /// later one knows, whatever it is started with. Says how long those are that earlier ones may
+    /// [read-4] Permits this process to grant leases of that length: durable when this returns, so
+    /// that a later one knows, regardless of its settings. Returns the length that earlier ones may
     /// have granted.
     pub fn may_grant(&mut self, us: u64) -> Result<u64, IdentityError> {
         let before = self.state.leased_us;
@@ -433,7 +437,7 @@ impl<H: Home> Identity<H> {
         Ok(before)
     }
 
-    /// In memory only what is on disk: a change that could not be saved did not happen.
+    /// Changes the state on disk, then in memory: a change that could not be saved did not happen.
     fn change(
         &mut self,
         edit: impl FnOnce(&mut State) -> Result<(), IdentityError>,
@@ -448,8 +452,8 @@ impl<H: Home> Identity<H> {
         saved
     }
 
-    /// Writes the file of this name anew, durably: what the disk has is not what was written. In
-    /// memory is what was last saved, and nothing else ([scrub-1]).
+    /// Rewrites the file of this name, durably: the disk does not return the bytes written. The
+    /// copy in memory is the last one saved, and nothing else ([scrub-1]).
     pub fn rewrite(&mut self, name: &str) -> Result<(), IdentityError> {
         match name {
             FILE => self.save(),
@@ -474,7 +478,7 @@ fn next_incarnation(last: Incarnation) -> Result<Incarnation, IdentityError> {
     next.ok_or(IdentityError::Exhausted("incarnation"))
 }
 
-/// What a home says of its founding, perhaps while a process uses it: for the offline tools.
+/// Reads the founding record of a home, perhaps while a process uses it: for the offline tools.
 /// `folder` is its name in errors.
 pub fn peek(files: &impl SmallFiles, folder: &Path) -> Result<Founding, IdentityError> {
     Ok(read(files, folder)?.founding)

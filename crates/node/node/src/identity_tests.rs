@@ -1,4 +1,4 @@
-//! Identities: what survives, what is refused, and in which words.
+//! Identities: persistence, refusals, and their texts.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -62,7 +62,7 @@ fn an_identity_survives_its_process() {
     assert_eq!(LockedFolder::peek(folder.path()), Ok(founding()));
 }
 
-/// [lie-4] An incarnation that others heard of is not taken again, though the folder forgot it.
+/// [lie-4] An incarnation that others know of is not reused, even if the folder has lost it.
 #[test]
 fn a_new_incarnation_is_above_those_that_were_heard_of() {
     let folder = tempfile::tempdir().unwrap();
@@ -75,7 +75,7 @@ fn a_new_incarnation_is_above_those_that_were_heard_of() {
     assert_eq!((identity.incarnation(), identity.boot()), (Incarnation(6), 8));
 }
 
-/// [lie-5] The process goes on as who it was, whatever else it writes down, and the next one is
+/// [lie-5] The process keeps its incarnation, whatever else it writes, and the next one has
 /// another.
 #[test]
 fn an_incarnation_that_is_owed_is_that_of_the_next_process() {
@@ -167,7 +167,7 @@ fn another_node_class_or_store_is_refused_by_name() {
     assert!(open(folder.path(), &same).is_ok());
 }
 
-/// [era-11] A node that lost its folder has forgotten its votes; it may not come back as itself.
+/// [era-11] A node that lost its folder has forgotten its votes; it may not return under its id.
 #[test]
 fn a_node_is_admitted_with_one_folder_only() {
     let folder = tempfile::tempdir().unwrap();
@@ -192,7 +192,7 @@ fn a_crash_while_saving_changes_nothing() {
         fs::write(folder.path().join("identity.new"), &text[..cut]).unwrap();
         assert_eq!(reopen(folder.path()).boot(), 1);
     }
-    // The very first save: nothing but the temporary file is there.
+    // At the very first save there is only the temporary file.
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("identity.new"), &text[..9]).unwrap();
     create(folder.path(), founding()).unwrap();
@@ -281,8 +281,8 @@ fn book() -> AddressBook {
     }
 }
 
-/// [join-2] It is none of the founding members, knows where the others are, and what it is to
-/// become.
+/// [join-2] A node that joined is none of the founding members, and knows the addresses of the
+/// others and its future role.
 #[test]
 fn a_node_that_joined_finds_the_others_and_goes_on() {
     let folder = tempfile::tempdir().unwrap();
@@ -303,7 +303,7 @@ fn a_node_that_joined_finds_the_others_and_goes_on() {
     assert_eq!((identity.joins(), identity.book()), (None, &moved));
 }
 
-/// The book is a hint: what is lost of it, the founding members stand in for.
+/// The book is a hint: the founding members replace the entries that are lost.
 #[test]
 fn a_damaged_book_keeps_no_node_from_starting() {
     let folder = tempfile::tempdir().unwrap();
@@ -325,7 +325,7 @@ fn a_book_without_an_identity_is_no_foreign_file() {
     create(folder.path(), founding()).unwrap();
 }
 
-/// [member-1] The id is spent; what is in the folder is nobody's any more.
+/// [member-1] The id is spent; the contents of the folder no longer belong to any node.
 #[test]
 fn a_removed_node_does_not_start_again() {
     let folder = tempfile::tempdir().unwrap();

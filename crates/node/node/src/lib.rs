@@ -1,4 +1,4 @@
-//! A node without its sockets: who it is, how it starts, and what a reactor drives.
+//! A node without its sockets: its identity, its start, and the host that a reactor drives.
 //!
 //! Nothing here has a clock, a thread or a socket, so that the reactor and the simulator run the
 //! same lines.

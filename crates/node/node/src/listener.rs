@@ -1,12 +1,12 @@
-//! Who hears what a node says of itself.
+//! Listeners for events of a node.
 
 use quorate_core::time::Time;
 use quorate_replica::{events::Event, tuner::Change};
 
-/// Hears of a node between its turns; nothing that it does with it comes back to the node. In
-/// production it writes lines for operators.
+/// Listens to a node between its turns; nothing that it does affects the node. In production it
+/// writes lines for operators.
 pub trait Listener {
-    /// Something is wrong, said again and again in words of its own until it ends.
+    /// Reports a fault, repeatedly and in words of its own, until it ends.
     fn notice(&mut self, notice: &str);
 
     /// Batch and window are other ones now.

@@ -1,6 +1,6 @@
-//! The log service: commands that change nothing and are answered with their place.
+//! The log service: commands that change nothing and are answered with their slot.
 //!
-//! What it costs is what replication costs. `quorate bench log` measures it.
+//! Its cost is the cost of replication. `quorate bench log` measures it.
 
 pub mod classes;
 mod frame_clients;
@@ -29,7 +29,7 @@ pub const STORE: &str = "none";
 pub const REPLY_BYTES: usize = 8;
 /// Commands of one connection that wait for their reply; then it is not read any more.
 const OPEN_MAX: usize = 4096;
-/// The same for bytes of replies that the client does not take.
+/// Maximum bytes of replies that a client does not take; then it is not read any more.
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
 
 /// A service without state.
@@ -47,7 +47,7 @@ impl StateMachine for NoState {
         true
     }
 
-    /// No state, no items.
+    /// Without state there are no items.
     fn next_image(&mut self, _: usize, _: &mut dyn FnMut(&[u8])) -> Imaged {
         Imaged::End
     }
@@ -65,27 +65,27 @@ impl StateMachine for NoState {
     }
 }
 
-/// How a command ended.
+/// Result of a command.
 #[derive(Clone, Debug)]
 enum Ended {
     Done([u8; REPLY_BYTES]),
     /// In memory at a quorum, in this slot, and not decided yet.
     InMemory(Slot),
     Failed(Failure),
-    /// It was the question what this node is.
+    /// The request asked for the introduction of this node.
     Asked,
-    /// A client of devices was told where it stands.
+    /// The state reported to a client of devices.
     Stands(Box<[u8; lent::STAND_BYTES]>),
-    /// Its request was taken.
+    /// The request was accepted.
     Taken,
-    /// From here on its commands are answered at this class.
+    /// Later commands are answered at this class.
     Class(&'static str),
 }
 
-/// One client.
+/// A client.
 #[derive(Debug, Default)]
 struct Connection {
-    /// Who the client proved to be.
+    /// Identity that the client proved.
     who: Who,
     /// Commands without a sent reply, oldest first.
     open: VecDeque<Option<Ended>>,
@@ -93,11 +93,11 @@ struct Connection {
     first: u64,
     output: Vec<u8>,
     dirty: bool,
-    /// It sent what cannot be understood.
+    /// The client sent malformed input.
     ending: bool,
-    /// Its next command waits until it is known who may do what ([access-4]).
+    /// The next command waits until the access rights are known ([access-4]).
     waits: bool,
-    /// When its commands are answered ([class-2]).
+    /// Class at which its commands are answered ([class-2]).
     class: Asked,
 }
 
@@ -120,7 +120,7 @@ impl Connection {
         }
     }
 
-    /// Whether somebody has to look after it.
+    /// Returns whether the reactor must attend to the connection.
     fn wants_attention(&self) -> bool {
         !self.output.is_empty() || self.ending
     }
@@ -152,13 +152,13 @@ impl Connection {
     }
 }
 
-/// All clients of a node.
+/// Front for all clients of a node.
 #[derive(Debug)]
 pub struct FrameFront {
-    /// What it says of itself.
+    /// Introduction of this node.
     introduction: String,
     connections: BTreeMap<ConnectionId, Connection>,
-    /// For each command its connection, and its number there.
+    /// Connection of each command, and its number there.
     tags: Tags<(ConnectionId, u64)>,
     dirty: VecDeque<ConnectionId>,
     /// Commands that were refused for want of a role, since the start.
@@ -183,7 +183,7 @@ impl FrameFront {
     }
 }
 
-/// Takes commands from the input while there is room; how much of it is used.
+/// Takes commands from the input while there is space; returns the number of bytes used.
 fn take_commands(
     id: ConnectionId,
     client: &mut Connection,
@@ -217,7 +217,7 @@ fn take_commands(
             }
             Found::TooLong if QUESTION.starts_with(&input[used..]) => break,
             Found::TooLong if input[used..].starts_with(&lent::MAGIC) => {
-                // [offload-22] Who gets a name binds it to bytes, and is believed.
+                // [offload-22] A client that gets a name binds it to bytes, and is trusted.
                 let may = role >= Some(Role::Admin);
                 match frame_clients::take(&input[used..], bytes_max, may, requests) {
                     frame_clients::Taken::Incomplete => break,
@@ -311,7 +311,7 @@ impl Front for FrameFront {
             },
             Completion::InMemory(tag, slot) => (tag, Ended::InMemory(slot)),
             Completion::Failed(tag, failure) => (tag, Ended::Failed(failure)),
-            // Not asked for.
+            // Never requested here.
             Completion::Registered(tag, _) | Completion::Readable(tag) | Completion::Read(tag) => {
                 (tag, Ended::Failed(Failure::Unknown))
             }
@@ -440,7 +440,8 @@ mod tests {
         }
     }
 
-    /// [class-2] Where a word stands, replies to what follows wait for more; those before do not.
+    /// [class-2] After a word, replies to later commands wait for more; those to earlier ones do
+    /// not.
     #[test]
     fn the_class_is_that_of_the_commands_behind_the_word() {
         let mut bytes = Vec::new();
@@ -470,7 +471,7 @@ mod tests {
                 (replica.written[1].0, replica.early[0].0, replica.early[1].0);
             front.completed(Completion::InMemory(four, Slot(0x77)), &mut replica);
             front.completed(Completion::Written(three, &[0; 8]), &mut replica);
-            // Who wanted less got more.
+            // The command with the weaker class was answered at the stronger one.
             front.completed(Completion::Written(five, &[0; 8]), &mut replica);
             let output = front.take_output(CLIENT);
             let (not_lasting, in_memory) = (Status::NotLasting as u8, Status::InMemory as u8);

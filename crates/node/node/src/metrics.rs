@@ -26,7 +26,7 @@ macro_rules! totals {
     }};
 }
 
-/// Appends everything that a replica says about itself.
+/// Appends all metrics of a replica.
 pub(crate) fn render<D: Disk, S: StateMachine>(
     replica: &Replica<D, S>,
     status: &Status,
@@ -121,7 +121,7 @@ fn scrub(scrub: &ScrubStatus, out: &mut String) {
     );
 }
 
-/// What the front says of clients.
+/// The front's figures of clients.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Clients {
     pub(crate) connections: usize,
@@ -231,7 +231,7 @@ fn gauges(status: &Status, clients: Clients, out: &mut String) {
     }
 }
 
-/// Where no device is wanted, all of it is 0.
+/// Without a device, all values are 0.
 fn device(device: Option<&DeviceStatus>, out: &mut String) {
     let none = DeviceStatus::default();
     let is = device.unwrap_or(&none);
@@ -290,7 +290,7 @@ fn members(status: &Status, out: &mut String) {
         (_, false) => "voter",
     };
     let peers = status.peers.iter();
-    // Who was removed knows himself, and is no member.
+    // A removed node knows itself, and is no member.
     let own = |peer: &&Peer| !(status.removed && peer.member.node == status.member.node);
     let roles: Vec<&str> = peers.filter(own).map(role).collect();
     for name in ["voter", "learner", "auxiliary"] {
@@ -407,7 +407,7 @@ fn latencies(counters: &Counters, out: &mut String) {
     let help = "Seconds from acceptance to reply of commands from this node's clients.";
     head(out, name, help, "histogram");
     let mut sum = 0;
-    // The last class has what took longer, too.
+    // The last class includes all longer ones.
     for (under_us, count) in counters.command_latencies.iter().take(CLASSES - 1) {
         sum += count;
         if under_us.is_power_of_two() {
@@ -423,7 +423,7 @@ fn latencies(counters: &Counters, out: &mut String) {
     );
 }
 
-/// The same of the log's writes.
+/// Writes the histogram of the log's writes.
 fn flush_times(times: &Durations, out: &mut String) {
     let name = "disk_flush_seconds";
     let help = "Seconds until log writes were on stable storage.";
@@ -547,7 +547,7 @@ mod tests {
         assert!(text.ends_with("quorate_disk_flush_seconds_count 3\n"), "{text}");
     }
 
-    /// What alerts are made of: each is said whether or not it is so.
+    /// The metrics of alerts are always present, whatever their values.
     #[test]
     fn a_node_says_whether_it_is_removed_behind_or_sent_a_snapshot() {
         let mut status = status();

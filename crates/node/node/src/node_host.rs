@@ -1,4 +1,4 @@
-//! What the reactor drives: a replica with its service, a front, and the folder's identity.
+//! Host driven by the reactor: a replica with its service, a front, and the folder's identity.
 
 use std::{
     collections::BTreeMap,
@@ -42,7 +42,7 @@ use crate::{
     metrics::{self, Clients},
 };
 
-/// What could not be written down is tried again after this.
+/// Retry interval of failed writes of the identity.
 const WRITE_RETRY_MS: u64 = 1_000;
 
 /// A node without its sockets.
@@ -56,19 +56,19 @@ pub struct NodeHost<H: Home, S: StateMachine, F> {
     /// counts only until the node itself is back.
     incarnations: BTreeMap<NodeId, Incarnation>,
     listener: Box<dyn Listener>,
-    /// When the last turn was.
+    /// Time of the last turn.
     time: Time,
-    /// The same as Unix time in milliseconds.
+    /// Time of the last turn as Unix time in milliseconds.
     wall_ms: u64,
-    /// Whether the network was told the addresses of the last process.
+    /// The network was given the addresses of the last process.
     told: bool,
-    /// Whether most peers say that this node was removed.
+    /// Most peers say that this node was removed.
     told_removed: bool,
-    /// The identity lags behind what was decided; when to write it.
+    /// When to write the identity, which lags behind the decisions.
     write_at: Option<Time>,
     /// A level that this release does not support, of which a peer spoke.
     too_old: Option<Level>,
-    /// This node was once further than it is; the folder does not say so yet.
+    /// This node was once further than it is; the folder does not record that yet.
     fell_behind: Option<Memory>,
 }
 
@@ -109,7 +109,7 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
         self
     }
 
-    /// From now on what happens to commands is stamped into this ([`Host::hops`]).
+    /// Enables stamps of the hops of commands ([`Host::hops`]).
     #[must_use]
     pub fn stamping(mut self, hops: Hops) -> Self {
         self.replica.lend_hops(hops);
@@ -121,12 +121,12 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
         &self.replica
     }
 
-    /// Who this node is.
+    /// Returns the identity of this node.
     pub fn identity(&self) -> &Identity<H> {
         &self.identity
     }
 
-    /// [volatile-4] After the reactor's end: everything is written; says so durably.
+    /// [volatile-4] Marks a clean stop, durably, after the reactor's end: everything is written.
     pub fn finish(mut self) -> Result<(), IdentityError> {
         if let Some(hops) = self.replica.hops() {
             hops::leave(hops, self.identity.home_mut())?;
@@ -134,16 +134,16 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
         if self.replica.stopped_cleanly() { self.identity.mark_clean() } else { Ok(()) }
     }
 
-    /// Follows what was applied of the group. Whether the address book changed.
+    /// Follows the applied state of the group. Returns whether the address book changed.
     fn follow_group(&mut self) -> bool {
         let Some(table) = self.replica.take_peer_table() else {
             return false;
         };
-        // Behind an era, too: this node may have been promoted, or removed.
+        // After an era, too: this node may have been promoted, or removed.
         self.write_at = Some(self.time);
         let at = self.replica.applied_to();
         let known = self.identity.book();
-        // A node that reads its log, or catches up, goes once more through what was long ago.
+        // A node that reads its log, or catches up, passes through old states once more.
         if at < known.at {
             return false;
         }
@@ -155,8 +155,8 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
         true
     }
 
-    /// Writes down what outlives this process of what was decided about this node. A full disk may
-    /// have room later.
+    /// Writes the decisions about this node that outlive this process. A full disk may have space
+    /// later.
     fn note_group(&mut self, now: Time) -> Result<(), IdentityError> {
         if self.write_at.is_none_or(|at| now < at) {
             return Ok(());
@@ -178,7 +178,7 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
         Ok(())
     }
 
-    /// [lie-5] The next process is another incarnation, whatever peers can be asked then.
+    /// [lie-5] Makes the next process another incarnation, whichever peers it can ask then.
     fn note_fell_behind(&mut self, now: Time) -> Result<(), IdentityError> {
         if let Some(remembered) = self.replica.take_fell_behind() {
             self.fell_behind = Some(remembered.max(self.fell_behind.unwrap_or_default()));
@@ -195,8 +195,8 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
         }
     }
 
-    /// [level-8] The folder is about to hold what needs this level: it says so first, durably.
-    /// Whether it may.
+    /// [level-8] Marks the folder, durably, before it holds contents that need this level. Returns
+    /// whether it may.
     fn mark_level(&mut self, level: Level) -> bool {
         if level <= self.identity.level() {
             return true;
@@ -224,8 +224,8 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
         }
     }
 
-    /// Whoever has the cluster's id may say any node's: only members are remembered longer than
-    /// they stay.
+    /// A peer with the cluster's id may claim to be any node: only members are remembered after
+    /// they disconnect.
     fn forget_strangers(&mut self) {
         if self.incarnations.len() > NODES_MAX {
             let configuration = self.replica.node().configuration();
@@ -233,8 +233,9 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
         }
     }
 
-    /// Why no leader can ever be elected, if that is so: too many members came back without their
-    /// votes ([volatile-1]), and the quorum that remains cannot decide to take them in again.
+    /// Returns the reason why no leader can ever be elected, if there is one: too many members
+    /// returned without their votes ([volatile-1]), and the remaining quorum cannot decide to
+    /// readmit them.
     fn lost_quorum(&self, status: &Status) -> Option<String> {
         if status.class != Class::Volatile || status.leader.is_some() {
             return None;
@@ -279,8 +280,8 @@ impl<H: Home, S: StateMachine, F: Front> PeerSide for NodeHost<H, S, F> {
     }
 
     fn frame(&mut self, turn: &mut Turn<'_>, _: Lane, received: Received<'_>) {
-        // [level-8] What cannot be kept is as good as lost, and is repeated. What is said of logs
-        // is not kept.
+        // [level-8] A message that cannot be kept is as good as lost, and is repeated. Answers
+        // about logs are not kept.
         let kept = !matches!(received.frame, Frame::Recalled { .. });
         if kept && !self.mark_level(level_of(&received.frame)) {
             return;

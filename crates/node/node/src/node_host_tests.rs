@@ -1,4 +1,4 @@
-//! A node's host: what its front can ask of the reactor.
+//! A node's host: the requests of its front to the reactor.
 
 use quorate_core::{
     ballot::Ballot,
@@ -78,7 +78,7 @@ impl Front for Eager {
     }
 }
 
-/// Small sizes; nothing is told.
+/// Small sizes; all notifications are ignored.
 struct Quiet;
 
 impl Starter for Quiet {
@@ -104,7 +104,7 @@ impl Listener for Quiet {
     fn end_turn(&mut self, _: Time) {}
 }
 
-/// There is nobody to speak to.
+/// A network without peers.
 struct Nobody;
 
 impl Plane for Nobody {
@@ -116,7 +116,7 @@ impl Plane for Nobody {
     }
 }
 
-/// Node 1 of so many.
+/// Returns the founding record of node 1 in a group of this size.
 fn founding(nodes: u32) -> Founding {
     let members = (1..=nodes).map(|node| (NodeId(node), format!("a:{node}")));
     Founding {
@@ -139,13 +139,13 @@ fn parts() -> Parts<Nothing, Eager> {
     }
 }
 
-/// Node 1 of so many, on this disk.
+/// Boots node 1 of a group of this size, on this disk.
 fn host(disk: MemoryDisk, nodes: u32) -> NodeHost<MemoryDisk, Nothing, Eager> {
     let identity = Identity::create(disk, founding(nodes)).unwrap();
     boot(identity, parts(), &mut Quiet).unwrap()
 }
 
-/// A start at which somebody remembers this of the node's log.
+/// A start at which another node remembers this of the node's log.
 struct Told(Option<Memory>);
 
 impl Starter for Told {
@@ -164,9 +164,9 @@ impl Starter for Told {
     }
 }
 
-/// [lie-4] The log is whole, as far as its disk says, and peers remember more of it, a later
+/// [lie-4] The log is whole, as far as its disk shows, and peers remember more of it, a later
 /// incarnation or a later start: the node takes an incarnation and a start above all of them; also
-/// if its folder says that it has never run. It does not start where that would be too far.
+/// if its folder claims never to have run. It does not start where that would be too far.
 #[test]
 fn a_folder_that_went_back_starts_in_another_incarnation() {
     let disk = MemoryDisk::new();
@@ -208,8 +208,8 @@ fn a_folder_that_went_back_starts_in_another_incarnation() {
     }
 }
 
-/// [level-8] The folder says what it may hold before it holds it; what this release does not know
-/// it never holds.
+/// [level-8] The folder is marked with a level before its contents need it; contents unknown to
+/// this release are never accepted.
 #[test]
 fn the_folder_is_marked_before_a_raise_is_taken_in() {
     let disk = MemoryDisk::new();
@@ -242,7 +242,7 @@ fn the_folder_is_marked_before_a_raise_is_taken_in() {
     assert_eq!(marked(), "quorate identity 2, level 9");
 }
 
-/// Nobody else would wake the reactor: a client that reads sends nothing meanwhile.
+/// No other event would wake the reactor: a client that reads sends nothing meanwhile.
 #[test]
 fn a_front_that_has_more_to_do_gets_the_next_turn_at_once() {
     let mut host = host(MemoryDisk::new(), 1);

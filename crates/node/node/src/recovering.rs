@@ -1,10 +1,10 @@
-//! A cluster that lost its majority for good goes on with what one node has, as another cluster
-//! ([era-10]).
+//! Recovery of a cluster that lost its majority permanently: it continues with the data of one
+//! node, as another cluster ([era-10]).
 //!
-//! All work is done on a copy: the votes above what is known as decided count, up to the first
-//! hole; the service goes there; what it then has becomes a new folder, as that of a backup does
-//! (`restoring`). Only then the old folder's contents give way to it, step by step, and whatever
-//! interrupts that, the next attempt ends it. Until the first step the old node is as it was.
+//! All work is done on a copy: the votes above the known decided slot count, up to the first hole;
+//! the service applies them; its state then becomes a new folder, as that of a backup does
+//! (`restoring`). Only then the old folder's contents are replaced, step by step, and if that is
+//! interrupted, the next attempt ends it. Until the first step the old node is unchanged.
 
 use std::{
     fs, io,
@@ -19,11 +19,11 @@ use crate::{
     identity::{self, IdentityError},
 };
 
-/// Holds what is made, within the folder.
+/// Work folder, within the folder.
 const WORK: &str = "recover";
-/// The first half of the switch: what was there goes aside.
+/// First half of the switch: the old contents are moved aside.
 const OUT: &[u8] = b"out\n";
-/// The second: what is new comes in.
+/// Second half: the new contents are moved in.
 const IN: &[u8] = b"in\n";
 
 /// A folder that is being recovered; locked.
@@ -32,7 +32,7 @@ pub struct Recovering {
     home: LockedFolder,
 }
 
-/// How an attempt begins.
+/// State at the beginning of an attempt.
 #[derive(Debug)]
 pub enum Begun {
     /// The node is as it was.
@@ -42,13 +42,13 @@ pub enum Begun {
     Ended,
 }
 
-/// What was said where `doing` failed.
+/// Returns the error of a failed operation.
 fn doing(what: &'static str, path: &Path) -> impl Fn(io::Error) -> IdentityError {
     move |error| failed(what, path, &error)
 }
 
 impl Recovering {
-    /// Locks the folder, and ends the switch of an earlier attempt, or removes what is left of it.
+    /// Locks the folder, and ends the switch of an earlier attempt, or removes its leftovers.
     pub fn begin(folder: &Path) -> Result<Begun, IdentityError> {
         let cut_off = folder.join(RECOVERING).exists();
         if !cut_off && !LockedFolder::holds_identity(folder)? {
@@ -77,22 +77,22 @@ impl Recovering {
         self.folder().join(WORK)
     }
 
-    /// Where the copy of the old node is.
+    /// Returns the folder of the old node's copy.
     pub fn copy(&self) -> PathBuf {
         self.work().join("copy")
     }
 
-    /// Where the new node is made.
+    /// Returns the folder in which the new node is made.
     pub fn new_folder(&self) -> PathBuf {
         self.work().join("new")
     }
 
-    /// Where the old node's files lie afterwards.
+    /// Returns the folder of the old node's files afterwards.
     fn old(&self) -> PathBuf {
         self.work().join("old")
     }
 
-    /// Gives up: the node is as it was.
+    /// Gives up: the node is unchanged.
     pub fn clear(&self) -> Result<(), IdentityError> {
         let work = self.work();
         match fs::remove_dir_all(&work) {
@@ -128,14 +128,14 @@ impl Recovering {
                 names.push(name);
             }
         }
-        // Without its identity the folder is nobody's: that goes first, whatever interrupts the
-        // rest.
+        // Without its identity the folder has no owner: that file is moved first, in case the rest
+        // is interrupted.
         names.sort_by_key(|name| name != identity::FILE);
         Ok(names)
     }
 
-    /// The new node is whole, in its folder: it takes the place of the old one, for good. Says
-    /// where that one's files lie now.
+    /// Replaces the old node by the new one, which is complete in its folder, permanently. Returns
+    /// the folder with the old node's files.
     pub fn finish(mut self) -> Result<PathBuf, IdentityError> {
         let copy = self.copy();
         fs::remove_dir_all(&copy).map_err(doing("remove", &copy))?;
@@ -211,7 +211,7 @@ fn rename(from: &Path, to: &Path) -> Result<(), IdentityError> {
     fs::rename(from, to).map_err(doing("rename", from))
 }
 
-/// Links are followed: what they lead to is what is copied.
+/// Links are followed: their targets are copied.
 fn copy_tree(from: &Path, to: &Path) -> Result<(), IdentityError> {
     let kind = fs::metadata(from).map_err(doing("look at", from))?;
     if !kind.is_dir() {
@@ -304,7 +304,7 @@ mod tests {
         is_of(&folder.join("before-recover-1"), 1);
     }
 
-    /// Before the switch the node is as it was.
+    /// Before the switch the node is unchanged.
     #[test]
     fn an_attempt_that_is_cut_off_before_the_switch_leaves_no_trace() {
         let folder = tempfile::tempdir().unwrap();
@@ -322,7 +322,7 @@ mod tests {
         is_of(folder, 1);
     }
 
-    /// Wherever the switch is cut off, nobody starts there, and the next attempt ends it.
+    /// A switch that is cut off at any point lets no node start, and the next attempt ends it.
     #[test]
     fn a_switch_that_is_cut_off_anywhere_is_ended() {
         for phase in [OUT, IN] {
@@ -364,7 +364,7 @@ mod tests {
         }
     }
 
-    /// As [`Recovering::finish`] finds it.
+    /// Creates the state that [`Recovering::finish`] expects.
     fn node_in(recovering: &Recovering) {
         fs::create_dir(recovering.work()).unwrap();
         fs::create_dir(recovering.old()).unwrap();

@@ -1,9 +1,9 @@
-//! A folder becomes that of a new cluster of one, made of a backup ([restore-1]); `streams` fills
-//! its store of byte streams.
+//! Restores a backup into a folder, as a new cluster of one ([restore-1]); `streams` fills its
+//! store of byte streams.
 //!
-//! All of the backup was checked before. A mark comes first and the identity last: until that is
-//! there the folder is nobody's, and another attempt begins anew; from then on an ordinary start
-//! finds all that it needs, a snapshot and a log that begins with it.
+//! All of the backup was checked before. A mark is written first and the identity last: until then
+//! the folder has no owner, and another attempt starts over; from then on an ordinary start finds
+//! all that it needs, a snapshot and a log that begins with it.
 
 mod streams;
 
@@ -30,12 +30,13 @@ use crate::{
     terms::Terms,
 };
 
-/// Why a backup was not restored. Nothing was left behind, or only what another attempt removes.
+/// Reasons why a backup was not restored. Nothing was left, or only files that another attempt
+/// removes.
 #[derive(Debug)]
 pub enum RestoreError {
     /// The folder cannot be used, or not be written to.
     Folder(IdentityError),
-    /// The backup is not what it was when it was checked.
+    /// The backup changed since it was checked.
     Backup(Bad),
 }
 
@@ -75,7 +76,7 @@ pub fn restore<R: Read>(
     home.replace(RESTORING, b"").map_err(IdentityError::from)?;
     let filled = fill(&mut home, from, checked, group);
     if filled.is_err() {
-        // What stays is removed by the next attempt.
+        // Leftovers are removed by the next attempt.
         let _ = clear(folder).and_then(|()| remove_mark(folder));
     }
     filled?;
@@ -90,7 +91,7 @@ pub fn restore<R: Read>(
         join_nonce: nonce,
     };
     Identity::create_at(home, founding, checked.level())?;
-    // With an identity beside it, it says nothing any more.
+    // The mark has no meaning once there is an identity.
     remove_mark(folder)?;
     Ok(())
 }
@@ -133,7 +134,7 @@ fn fill<R: Read>(
     Ok(())
 }
 
-/// There are none, or their bytes are not in the backup.
+/// Restores a backup that has no streams, or not their bytes.
 fn without_streams<R: Read>(
     from: R,
     checked: &Checked,
@@ -186,7 +187,7 @@ impl PartFiles<'_> {
     }
 }
 
-/// Removes what an attempt wrote that did not come to its end.
+/// Removes the files of an attempt that did not end.
 fn clear(folder: &Path) -> Result<(), IdentityError> {
     let ignore_missing = |result: io::Result<()>| match result {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),

@@ -1,8 +1,8 @@
-//! On which terms a cluster is founded: who of the listed nodes is an auxiliary, and what a quorum
-//! is.
+//! Terms on which a cluster is founded: the auxiliaries among the listed nodes, and the quorum
+//! rule.
 //!
-//! All nodes are given the same. They are part of the hash by which a founder knows that a node
-//! means the same list, and kept in the identity.
+//! All nodes are given the same. They are part of the hash by which a founder checks that a node
+//! has the same list, and kept in the identity.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,7 +21,7 @@ use quorate_core::{
 pub struct Terms {
     /// Founding members that are sent no values while the others are enough ([aux-1]).
     pub auxiliaries: BTreeSet<NodeId>,
-    /// What a quorum is.
+    /// Quorum rule.
     pub rule: QuorumRule,
 }
 
@@ -46,7 +46,7 @@ impl Terms {
         Configuration::new(voters, self.rule, class)
     }
 
-    /// Whether these are what nobody has to ask for.
+    /// Returns whether these are the defaults.
     pub fn are_usual(&self) -> bool {
         *self == Self::default()
     }

@@ -8,16 +8,16 @@ use quorate_replica::backup::Encoded;
 
 use crate::error::Error;
 
-/// Stands behind a backup and its length, and before a checksum, in what `etcdctl snapshot save`
-/// writes. By it a restore knows such a file.
+/// Word after a backup and its length, and before a checksum, in the files of `etcdctl snapshot
+/// save`. A restore recognizes such a file by it.
 pub const ENVELOPE_WORD: &[u8; 8] = b"QUORATE1";
 
-/// How long a snapshot may take.
+/// Maximum time of a snapshot, in seconds.
 const SNAPSHOT_WAIT_S: u64 = 600;
 
-/// Takes a snapshot of this node at this slot or behind it, and passes it on as a backup, piece by
-/// piece: the bytes that `quorate backup` writes and `quorate restore` reads, without those of byte
-/// streams. Blocks, also in `each`, by whose pace it goes. How many bytes there were.
+/// Takes a snapshot of this node at this slot or a later one, and passes it on as a backup, piece
+/// by piece: the bytes that `quorate backup` writes and `quorate restore` reads, without those of
+/// byte streams. Blocks, also in `each`, which sets the pace. Returns the number of bytes.
 pub fn backup(
     handle: &Handle,
     at: Slot,
@@ -27,7 +27,7 @@ pub fn backup(
     loop {
         match handle.snapshot(Some(at)) {
             Ok(_) => break,
-            // It is being taken: who asks again asks for the same one.
+            // A snapshot is in progress: a repeated request returns the same one.
             Err(SnapshotError::Unanswered(Unanswered::TimedOut))
                 if begun.elapsed().as_secs() < SNAPSHOT_WAIT_S => {}
             Err(error) => return Err(Error::new("no_snapshot", error)),

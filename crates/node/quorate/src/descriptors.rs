@@ -1,12 +1,12 @@
-//! How the process's file descriptors are shared out, so that nobody takes those of another: a log
-//! without one for its next segment, or a store without one for its next table, stops a node.
+//! Shares of the process's file descriptors, so that no part starves another: a log without one for
+//! its next segment, or a store without one for its next table, stops a node.
 
 use quorate_replica::group::NODES_MAX;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::error::Error;
 
-/// Standard streams, listeners, rings, timers, locks; and what is opened for a moment.
+/// Standard streams, listeners, rings, timers, locks; and files that are open briefly.
 const OWN: usize = 32;
 /// The segment that is written to, the next, the one being made, some that are read.
 const LOG: usize = 32;
@@ -14,27 +14,27 @@ const LOG: usize = 32;
 const ADMIN: usize = 64;
 /// Tables that the store reads and writes while it merges them.
 const STORE_AT_WORK: usize = 64;
-/// To each other node: two lanes, each with a connection that replaces it.
+/// Connections per other node: two lanes, each with a connection that replaces it.
 const PER_PEER: usize = 4;
-/// With fewer for each a node is of no use.
+/// With fewer descriptors for each purpose a node is of no use.
 const FEW: usize = 16;
 const CLIENTS_MAX: usize = 10_000;
 const STORE_FILES_MAX: usize = 4096;
 const STRANGERS_MAX: usize = 64;
 
-/// What may be open beside what every node needs.
+/// Open files and connections beyond those that every node needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Descriptors {
     /// Connections of clients.
     pub clients: usize,
-    /// Connections to the peer address that have not said who they are.
+    /// Connections to the peer address that are not authenticated yet.
     pub strangers: usize,
     /// Files that the store keeps open between reads.
     pub store_files: usize,
 }
 
 impl Default for Descriptors {
-    /// Where there are enough.
+    /// Shares of a process with enough descriptors.
     fn default() -> Self {
         Self { clients: CLIENTS_MAX, strangers: STRANGERS_MAX, store_files: 256 }
     }
@@ -66,8 +66,8 @@ impl Descriptors {
     }
 }
 
-/// Raises the soft limit on open files to the hard one, logs that, and returns what it is then. The
-/// low limit that processes start with is for programs that cannot count further, not to save
+/// Raises the soft limit on open files to the hard one, logs that, and returns the new limit. The
+/// low default limit exists for programs that cannot handle large descriptors, not to save
 /// anything.
 pub fn raise_descriptor_limit() -> usize {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);

@@ -1,6 +1,6 @@
-//! A start that forgets what the folder holds. It stands aside until the new node is founded or let
-//! in, and comes back if it is not: a node alone must not lose its votes for a start that others
-//! refuse.
+//! A start that discards the contents of the folder. They are moved aside until the new node is
+//! founded or admitted, and moved back if it is not: a node must not lose its votes for a start
+//! that others refuse.
 
 use std::{
     fs,
@@ -11,7 +11,7 @@ use quorate_node::{LOCK, LockedFolder};
 
 use crate::error::Error;
 
-/// What a folder held, beside it.
+/// Former contents of a folder, moved aside.
 #[derive(Debug)]
 pub(crate) struct Discarded {
     folder: PathBuf,
@@ -20,14 +20,15 @@ pub(crate) struct Discarded {
 }
 
 impl Discarded {
-    /// Moves what a node has left in the folder aside; nothing if there is none. It must not run.
+    /// Moves the contents of a node's folder aside; nothing if there is none. The node must not
+    /// run.
     pub(crate) fn take(folder: &Path) -> Result<Self, Error> {
         let mut aside = folder.as_os_str().to_owned();
         aside.push(".discarded");
         let discarded = Self { folder: folder.to_owned(), aside: aside.into(), settled: false };
         if LockedFolder::holds_identity(folder)? {
             let _locked = LockedFolder::open(folder)?;
-            // Of a start that was cut off behind the founding.
+            // Left by a start that was cut off after the founding.
             discarded.forget()?;
             fs::rename(folder, &discarded.aside)
                 .map_err(|error| Error::io("move the folder aside", &error))?;
@@ -45,7 +46,7 @@ impl Discarded {
         }
     }
 
-    /// The folder is a new node's: what it held before is removed.
+    /// Removes the former contents: the folder is a new node's.
     pub(crate) fn settled(mut self) -> Result<(), Error> {
         self.settled = true;
         self.forget()

@@ -56,7 +56,8 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// A replica with this data folder; a cluster of one unless more is said.
+    /// Creates the builder of a replica with this data folder; a cluster of one unless configured
+    /// otherwise.
     pub fn new(data: impl Into<PathBuf>) -> Self {
         Self {
             settings: Settings::new(data),
@@ -69,14 +70,14 @@ impl Builder {
         }
     }
 
-    /// Which node this is.
+    /// Sets the id of this node.
     #[must_use]
     pub fn node(mut self, node: u32) -> Self {
         self.settings.node = Some(NodeId(node));
         self
     }
 
-    /// All members: id, and address for peers as `HOST:PORT`. The same on every node.
+    /// Sets all members: id, and address for peers as `HOST:PORT`. The same on every node.
     #[must_use]
     pub fn cluster<A: Into<String>>(mut self, members: impl IntoIterator<Item = (u32, A)>) -> Self {
         let member = |(node, address): (u32, A)| (NodeId(node), address.into());
@@ -84,38 +85,38 @@ impl Builder {
         self
     }
 
-    /// Forgets what the folder holds: this is a new node, of a new cluster that all its members
-    /// begin at once. While members of the old cluster run, the start is refused, and the folder
-    /// stays what it was.
+    /// Discards the contents of the folder: this is a new node, of a new cluster that all its
+    /// members begin at once. While members of the old cluster run, the start is refused, and the
+    /// folder is unchanged.
     #[must_use]
     pub fn start_empty(mut self, start_empty: bool) -> Self {
         self.start_empty = start_empty;
         self
     }
 
-    /// Where to listen for peers, if not at this node's address in the cluster.
+    /// Sets the address to listen on for peers, if not this node's address in the cluster.
     #[must_use]
     pub fn peer(mut self, address: impl Into<String>) -> Self {
         self.peer = Some(address.into());
         self
     }
 
-    /// Where clients of byte streams connect. Without this, none can.
+    /// Sets the address for clients of byte streams. Without it, they cannot connect.
     #[must_use]
     pub fn streams(mut self, address: impl Into<String>) -> Self {
         self.streams = Some(address.into());
         self
     }
 
-    /// Where the program itself serves clients, if it does: told to the other members, and shown in
-    /// their status.
+    /// Sets the address at which the program itself serves clients, if it does: sent to the other
+    /// members, and shown in their status.
     #[must_use]
     pub fn client(mut self, address: impl Into<String>) -> Self {
         self.client = address.into();
         self
     }
 
-    /// What votes, gives out slots and counts for this node while it can
+    /// Sets the device that votes, assigns slots and counts for this node while it can
     /// (`docs/operate/devices.md`). `place` names its interface, and says whether the network is
     /// trusted, which it must be beyond loopback.
     #[must_use]
@@ -124,23 +125,23 @@ impl Builder {
         self
     }
 
-    /// When something counts as done, for the whole group and its life; durable by default.
+    /// Sets the durability class, for the whole group and its life; durable by default.
     #[must_use]
     pub fn durability(mut self, class: Class) -> Self {
         self.settings.class = Some(class);
         self
     }
 
-    /// A start that still waits for its founder or for room ends once this is set, with the code
-    /// [`STOPPED`].
+    /// Sets a flag that ends a start that still waits for its founder or for disk space, with the
+    /// code [`STOPPED`].
     #[must_use]
     pub fn give_up_when(mut self, set: Arc<AtomicBool>) -> Self {
         self.give_up = set;
         self
     }
 
-    /// What keeps strangers away: certificates, or somebody's word that the network is trusted.
-    /// Without either, the node listens on loopback only.
+    /// Sets the protection from strangers: certificates, or the assurance that the network is
+    /// trusted. Without either, the node listens on loopback only.
     #[must_use]
     pub fn protection(mut self, protection: Protection) -> Self {
         self.settings.protection = protection;
@@ -169,7 +170,8 @@ impl Builder {
             .spawn(move || match self.run(service, front, wake, &started) {
                 Ok(()) => Ok(()),
                 Err(error) => {
-                    // Either the caller still waits for the start, or it hears of it at the stop.
+                    // Either the caller still waits for the start, or it gets the error at the
+                    // stop.
                     let _ = started.try_send(Err(error.clone()));
                     Err(error)
                 }
@@ -245,7 +247,7 @@ impl Builder {
     }
 }
 
-/// A running replica. Any number of threads may ask it at once, as [`Local`] says.
+/// A running replica. Any number of threads may send requests at once, see [`Local`].
 #[derive(Debug)]
 pub struct Embedded {
     handle: Handle,
@@ -267,17 +269,17 @@ impl Embedded {
         &self.local
     }
 
-    /// What this node is.
+    /// Returns the status of this node.
     pub fn status(&self) -> Result<Status, Unanswered> {
         self.handle.status()
     }
 
-    /// More questions: metrics, transfer of leadership.
+    /// Returns the handle for further questions and orders: metrics, transfer of leadership.
     pub fn handle(&self) -> &Handle {
         &self.handle
     }
 
-    /// Finishes what was accepted and stops.
+    /// Finishes all accepted requests and stops.
     pub fn stop(mut self) -> Result<(), Error> {
         self.end()
     }

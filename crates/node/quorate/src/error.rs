@@ -1,4 +1,4 @@
-//! Why a node does not start: what, detail, hint.
+//! Errors of a node's start: message, detail, hint.
 
 use std::{fmt, io};
 
@@ -7,17 +7,17 @@ use quorate_net::BindError;
 use quorate_node::{boot::BootError, founding::JoiningError, identity::IdentityError};
 use quorate_wire::RefusalCode;
 
-/// Code of the error that says that a stop was asked for.
+/// Code of the error of a start that was stopped on request.
 pub const STOPPED: &str = "stopped";
 
-/// One clear error.
+/// An error, with a code for programs and a message for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
-    /// For programs: lower-case words joined by `_`.
+    /// Code for programs: lower-case words joined by `_`.
     pub code: &'static str,
-    /// For people.
+    /// Message for people.
     pub message: String,
-    /// What to do about it; may be empty.
+    /// Advice on how to fix it; may be empty.
     pub hint: String,
 }
 

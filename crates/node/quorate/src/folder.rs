@@ -15,40 +15,40 @@ use crate::{
     settings::Settings,
 };
 
-/// What a folder needs to become a node's.
+/// State of a folder before a start: the steps still needed to make it a node's.
 #[expect(clippy::large_enum_variant, reason = "there is one, for a moment")]
 pub enum Folder {
-    /// It is one already; locked.
+    /// Already a node's; locked.
     Known(Identity<LockedFolder>),
-    /// It is empty, and this node founds the cluster.
+    /// Empty, and this node founds the cluster.
     Founder {
         /// This node.
         node: NodeId,
     },
-    /// It is empty, and the founder has to be asked.
+    /// Empty, and the founder has to be asked.
     Joiner {
         /// This node.
         node: NodeId,
-        /// Where the founder listens for peers.
+        /// The founder's address for peers.
         founder: String,
     },
-    /// It is empty, and a cluster has to be asked for an id.
+    /// Empty, and a cluster has to be asked for an id.
     Newcomer {
-        /// What it is to become.
+        /// Role that the node is to take.
         role: As,
     },
 }
 
-/// What the surroundings do while a folder becomes a node's.
+/// Callbacks while a folder becomes a node's.
 pub struct Settling<'a> {
-    /// Where the node really listens for peers.
+    /// Actual address of the node for peers.
     pub peer: &'a str,
-    /// Whether to stop.
+    /// Returns whether to stop.
     pub stop: &'a dyn Fn() -> bool,
-    /// Hears what is waited for.
+    /// Reports the cause of a wait.
     pub waiting: &'a mut dyn FnMut(&str),
     /// Asks a cluster for an id, with this nonce, until there is an answer: `None` if a stop was
-    /// asked for before.
+    /// requested before.
     pub join: &'a mut dyn FnMut(u64) -> Result<Option<Joined>, Error>,
 }
 
@@ -69,7 +69,7 @@ impl Folder {
             }
             return Ok(Self::Known(identity));
         }
-        // A fault of the folder is told before any port is bound or any founder is asked.
+        // A fault of the folder is reported before any port is bound or any founder is asked.
         LockedFolder::refuse_foreign(&settings.data)?;
         if let Some(role) = settings.join {
             return Ok(Self::Newcomer { role });
@@ -82,7 +82,7 @@ impl Folder {
         }
     }
 
-    /// Whose folder it is, or is to be; `None` if a cluster has to say.
+    /// Returns the node that owns the folder, or will; `None` if a cluster has to assign the id.
     pub fn node(&self) -> Option<NodeId> {
         match self {
             Self::Known(identity) => Some(identity.founding().node),
@@ -99,7 +99,7 @@ impl Folder {
         }
     }
 
-    /// How many nodes the cluster has, or is to have, as far as is known.
+    /// Returns the number of nodes of the cluster, present or planned, as far as is known.
     pub fn nodes(&self, settings: &Settings) -> usize {
         let listed = settings.cluster.len().max(1);
         match self {
@@ -108,7 +108,7 @@ impl Folder {
         }
     }
 
-    /// Where this node's peers expect it, if there are others.
+    /// Returns the address at which peers expect this node, if there are others.
     pub fn listed_address(&self, settings: &Settings) -> Option<String> {
         let peers = match self {
             Self::Known(identity) => &identity.book().peers,
@@ -119,7 +119,7 @@ impl Folder {
         peers.get(&node).filter(|_| listed).cloned()
     }
 
-    /// Makes the folder this node's; `None` if a stop was asked for before.
+    /// Makes the folder this node's; `None` if a stop was requested before.
     pub fn settle(
         self,
         settings: &Settings,
@@ -168,7 +168,8 @@ fn warn_about_list(settings: &Settings, founding: &Founding) {
 }
 
 /// An empty folder may be a lost one: then the others have a cluster, and this node would found
-/// another at the same addresses. Who is not up says nothing; it will not follow this node either.
+/// another at the same addresses. Nodes that are down do not answer; they will not follow this node
+/// either.
 fn refuse_second_cluster(settings: &Settings, node: NodeId) -> Result<(), Error> {
     let others = settings.cluster.iter().filter(|(other, _)| **other != node);
     let others: Vec<_> = others.map(|(other, at)| (*other, at.clone())).collect();
@@ -189,7 +190,7 @@ fn refuse_second_cluster(settings: &Settings, node: NodeId) -> Result<(), Error>
     ))
 }
 
-/// `None` if a stop was asked for before the founder answered.
+/// Asks the founder; `None` if a stop was requested before it answered.
 fn ask_founder(
     settings: &Settings,
     node: NodeId,
@@ -217,7 +218,7 @@ fn create(settings: &Settings) -> Result<LockedFolder, IdentityError> {
 pub fn random<const N: usize>() -> Result<[u8; N], Error> {
     let mut bytes = [0; N];
     let flags = rustix::rand::GetRandomFlags::empty();
-    // Up to 256 bytes come whole, or not at all.
+    // Up to 256 bytes are returned as a whole, or not at all.
     rustix::rand::getrandom(&mut bytes, flags)
         .map_err(|error| Error::io("ask for random bytes", &error.into()))?;
     Ok(bytes)

@@ -1,8 +1,8 @@
-//! The lines that an operator reads on standard error: one for each thing that changed, with its
-//! cause and what it means, and none more often than needed.
+//! Lines for operators on standard error: one for each change, with its cause and its meaning, and
+//! none more often than needed.
 //!
-//! A level says who must care: error is a person now, warn a person tomorrow, info a change of
-//! state. `docs/operate.md` lists the lines; a test holds the two together.
+//! The level indicates the urgency: error needs a person now, warn needs one tomorrow, info is a
+//! change of state. `docs/operate.md` lists the lines; a test keeps the two consistent.
 
 use quorate_core::{
     ballot::Ballot,
@@ -20,29 +20,29 @@ use crate::stderr;
 
 /// Lines of one kind beyond their burst wait for this long.
 const EVERY_MS: u64 = 10_000;
-/// An election is up to five lines; what happens again and again is no news.
+/// An election is up to five lines; constant repetition is no news.
 const LEADERSHIP_BURST: u32 = 20;
 const PROGRESS_BURST: u32 = 6;
 
-/// One line, without time and node.
+/// A line, without time and node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Line {
     level: Level,
-    /// What happened; the part before the first colon is the same each time.
+    /// The event; the part before the first colon is the same each time.
     text: String,
     ballot: Option<Ballot>,
 }
 
-/// Makes lines of events, and remembers what a later line needs of an earlier event.
+/// Formats events as lines, and remembers the state that later lines need of earlier events.
 #[derive(Debug)]
 pub(crate) struct Journal {
     node: NodeId,
     limiter: Limiter<&'static str, Line>,
-    /// Why there is no leader, as far as this node was told.
+    /// Reason why there is no leader, as last reported to this node.
     unled: Option<String>,
-    /// The leader that was told of.
+    /// Last reported leader.
     leader: Option<(NodeId, Ballot)>,
-    /// When this node's last ballot began.
+    /// Last ballot of this node, and the time when it began.
     campaign: Option<(Ballot, Time)>,
     without_vote: bool,
 }
@@ -52,7 +52,7 @@ impl Listener for Journal {
         tracing::error!("{notice}");
     }
 
-    /// What is only tried, for a few batches, is of interest to nobody but who looks for it.
+    /// Settings that are only probed, for a few batches, are logged at trace level.
     fn change(&mut self, change: &Change) {
         let Change { from, to, reason } = change;
         if reason.is_probing() {
@@ -66,7 +66,7 @@ impl Listener for Journal {
         stderr::dropped()
     }
 
-    /// Takes in what this event is worth.
+    /// Passes the line of an event to the limiter.
     fn event(&mut self, now: Time, event: &Event, leads_never: Option<&str>) {
         let Some(line) = self.line(now, event, leads_never) else {
             return;
@@ -77,7 +77,7 @@ impl Listener for Journal {
         }
     }
 
-    /// Writes what was held back and is due.
+    /// Writes the delayed lines that are due.
     fn end_turn(&mut self, now: Time) {
         while let Some((line, left_out)) = self.limiter.next_due(now) {
             self.write(&line, left_out);
@@ -339,7 +339,7 @@ impl Journal {
             ),
             Explanation::StepsDown { ballot, why } => {
                 self.leader = None;
-                // Somebody else leads, or tries to: what a transfer looks like from here.
+                // Another node leads, or campaigns: a transfer looks like this from here.
                 let level = match why {
                     End::HigherBallot { .. } => Level::INFO,
                     _ => Level::WARN,
@@ -363,7 +363,7 @@ impl Journal {
                     ballot: None,
                 });
             }
-            // `Explanation::Leads` says it better, and so does `Explanation::Campaigns`.
+            // `Explanation::Leads` has more detail, and so does `Explanation::Campaigns`.
             (Role::Leader, _) => return None,
             (Role::Candidate, _) if self.campaign.is_some_and(|(own, _)| own == ballot) => {
                 return None;
@@ -385,8 +385,8 @@ impl Journal {
     }
 }
 
-/// What counts as the same for the limiter, and how many of it are said at once. The last one of a
-/// kind is never left out: where one thing ends another, they are of one kind.
+/// Returns the limiter's category of an event and its burst. The last line of a category is never
+/// dropped: an event and the one that ends it share a category.
 const fn kind(event: &Event) -> (&'static str, u32) {
     match event {
         Event::Leadership(_) | Event::Role { .. } => ("leadership", LEADERSHIP_BURST),
@@ -474,7 +474,7 @@ mod tests {
         assert_eq!(texts(&mut Journal::new(NodeId(2)), &events), expected);
     }
 
-    /// A group of one asks nobody.
+    /// A group of one skips the pre-vote.
     #[test]
     fn who_campaigns_at_once_does_not_ask_before() {
         let campaigns = Explanation::Campaigns { ballot: BALLOT, why: Campaign::Alone };
@@ -517,7 +517,7 @@ mod tests {
         assert_eq!((line.level, &*line.text), (Level::ERROR, expected));
     }
 
-    /// A line that is not in the book, or a book with lines that nobody says, helps nobody.
+    /// The operators' book and the journal have the same lines.
     #[test]
     fn the_operators_book_has_every_line() {
         let progress = Progress {

@@ -1,13 +1,13 @@
 //! Embed a replica: your state machine, ordered by Paxos, on every node.
 //!
 //! Implement [`StateMachine`], give it to a [`Builder`], and every node of the cluster executes the
-//! same commands in the same order; what was acknowledged survives any minority of failures, and,
-//! in a durable group, the loss of power on all nodes at once. `examples/counter.rs` is a whole
+//! same commands in the same order; acknowledged commands survive any minority of failures, and, in
+//! a durable group, the loss of power on all nodes at once. `examples/counter.rs` is a whole
 //! program.
 //!
-//! The crate also holds what the `quorate` binary and an embedding program share: [`Settings`], the
-//! data folder from first start to recovery ([`Folder`], [`open`]), and the [`NodeHost`] that a
-//! reactor drives.
+//! The crate also holds the parts that the `quorate` binary and an embedding program share:
+//! [`Settings`], the data folder from first start to recovery ([`Folder`], [`open`]), and the
+//! [`NodeHost`] that a reactor drives.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -34,8 +34,7 @@ pub use node::{Opening, Starter, open};
 pub use passwords::Passwords;
 pub use quorate_access::{Role, Who};
 
-/// Who belongs to the group, and how that changes: what [`Handle::members`] says and
-/// [`Handle::group`] takes.
+/// Membership of the group and its changes: the types of [`Handle::members`] and [`Handle::group`].
 pub mod members {
     pub use quorate_net::GroupError;
     pub use quorate_replica::group::{

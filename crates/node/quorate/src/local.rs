@@ -21,15 +21,15 @@ const WAITING_MAX: usize = 4096;
 /// Local queries in one turn: each may look at thousands of keys, and others wait meanwhile.
 const LOCAL_QUERIES_MAX: usize = 8;
 
-/// What the program wants.
+/// A request of the program.
 pub(crate) enum Wanted {
     /// Order and execute.
     Execute(Vec<u8>),
-    /// The same of a command that says when it was taken.
+    /// As `Execute`, for a command that contains the time at which it was taken.
     ExecuteAt(Box<dyn FnOnce(u64) -> Vec<u8> + Send>),
-    /// The same, once in a session.
+    /// As `Execute`, once in a session.
     ExecuteOnce(Sequenced, Vec<u8>),
-    /// A session.
+    /// Register a session.
     Register,
     /// Ask, linearizably.
     Query(Vec<u8>),
@@ -37,7 +37,7 @@ pub(crate) enum Wanted {
     QueryLocal(Vec<u8>),
 }
 
-/// How a request ended.
+/// Result of a request.
 #[derive(Debug)]
 pub(crate) enum Done {
     /// The service's reply.
@@ -48,7 +48,7 @@ pub(crate) enum Done {
 
 type Hears = dyn FnOnce(Result<Done, Failure>) + Send;
 
-/// Who hears how a request ended: once, whatever happens.
+/// Callback for the outcome of a request: called exactly once.
 pub(crate) struct Answer(Option<Box<Hears>>);
 
 impl Answer {
@@ -62,14 +62,14 @@ impl Answer {
         }
     }
 
-    /// Whoever asked is told otherwise.
+    /// Drops the callback: the program is notified by other means.
     pub(crate) fn withdraw(mut self) {
         self.0 = None;
     }
 }
 
 impl Drop for Answer {
-    /// The node is gone with the request: whether it was executed is not known.
+    /// The node dropped the request: the outcome is unknown.
     fn drop(&mut self) {
         if let Some(hears) = self.0.take() {
             hears(Err(Failure::Unknown));
@@ -77,7 +77,7 @@ impl Drop for Answer {
     }
 }
 
-/// A request, and where its answer goes.
+/// A request, with the callback for its answer.
 pub(crate) struct Ask {
     wanted: Wanted,
     answer: Answer,
@@ -91,12 +91,12 @@ impl fmt::Debug for Ask {
 
 type Hear = dyn FnMut(&[u8], &[u8]) + Send;
 
-/// What both ends look at.
+/// State shared by both ends.
 #[derive(Default)]
 struct Shared {
-    /// Who may do what, as the node knows it; `None`: it does not yet.
+    /// Access rights, as the node knows them; `None`: not known yet.
     users: RwLock<Option<Users>>,
-    /// Who hears what commands tell.
+    /// Listener for notices of commands.
     hears: Mutex<Option<Box<Hear>>>,
 }
 
@@ -113,9 +113,9 @@ impl fmt::Debug for Local {
     }
 }
 
-/// Both ends of requests to a node that is run by hand ([`crate::open`]), such as one with other
-/// fronts beside: what asks, and the front that the node gets. Its [`LocalFront::wake`] belongs to
-/// the node's, too.
+/// Both ends of requests to a node that is run by hand ([`crate::open`]), such as one with
+/// additional fronts: the requesting end, and the front for the node. Its [`LocalFront::wake`] must
+/// be added to the node's.
 pub fn local() -> Result<(Local, LocalFront), Error> {
     let (asks, asked) = asks(WAITING_MAX).map_err(|error| Error::io("make an eventfd", &error))?;
     let shared = Arc::<Shared>::default();
@@ -130,7 +130,7 @@ impl Local {
         self.ask(Wanted::Execute(command.into()))
     }
 
-    /// Asks the service; sees everything that was done before, by anybody. Blocks.
+    /// Asks the service; reflects every command acknowledged before, on any node. Blocks.
     pub fn query(&self, query: impl Into<Vec<u8>>) -> Result<Vec<u8>, NotDone> {
         self.ask(Wanted::Query(query.into()))
     }
@@ -140,9 +140,9 @@ impl Local {
         self.ask(Wanted::QueryLocal(query.into()))
     }
 
-    /// As [`Local::execute`], without waiting: `done` hears how it ended, once, on the node's
-    /// thread, which it must neither keep waiting nor end by a panic. If the queue is full or the
-    /// node is gone, that is said here, and `done` hears nothing.
+    /// As [`Local::execute`], without waiting: `done` is called with the outcome, once, on the
+    /// node's thread, which it must neither block nor end by a panic. If the queue is full or the
+    /// node is gone, the error is returned here, and `done` is not called.
     pub fn submit(
         &self,
         command: impl Into<Vec<u8>>,
@@ -151,9 +151,9 @@ impl Local {
         self.put(Wanted::Execute(command.into()), done)
     }
 
-    /// The same of a command with a deadline: `make` gets this node's time, Unix time in
-    /// milliseconds, and makes it. That is the group's clock ([time-3]), which the program's own
-    /// is not; until the node knows it, the command waits, and those behind it ([time-4]). `make`
+    /// As [`Local::submit`], for a command with a deadline: `make` gets this node's time, Unix time
+    /// in milliseconds, and makes it. That is the group's clock ([time-3]), which the program's own
+    /// is not; until the node knows it, the command waits, and those after it ([time-4]). `make`
     /// runs on the node's thread, as `done` does.
     pub fn submit_at(
         &self,
@@ -163,8 +163,8 @@ impl Local {
         self.put(Wanted::ExecuteAt(Box::new(make)), done)
     }
 
-    /// The same, once in a session, however often and through whichever node it is sent
-    /// ([session-2]).
+    /// As [`Local::submit`], but executed once in a session, however often and through whichever
+    /// node it is sent ([session-2]).
     pub fn submit_once(
         &self,
         at: Sequenced,
@@ -200,7 +200,7 @@ impl Local {
         }
     }
 
-    /// [access-1] What somebody may do who proved to be this one: nothing, or what a role may.
+    /// [access-1] Returns the role of an authenticated client, or nothing if it has no rights.
     /// `Err`: this node does not know yet ([access-4]).
     pub fn role(&self, who: &Who) -> Result<Option<Role>, NotDone> {
         let users = self.shared.users.read();
@@ -209,9 +209,9 @@ impl Local {
         Ok(users.role(who, None))
     }
 
-    /// From here on this one hears what applied commands tell
-    /// ([`StateMachine::take_notices`](crate::StateMachine::take_notices)), on the node's thread,
-    /// which it must neither keep waiting nor end by a panic.
+    /// Sets the listener for notices of applied commands
+    /// ([`StateMachine::take_notices`](crate::StateMachine::take_notices)), called on the node's
+    /// thread, which it must neither block nor end by a panic.
     pub fn listen(&self, hears: impl FnMut(&[u8], &[u8]) + Send + 'static) {
         let slot = self.shared.hears.lock();
         *slot.unwrap_or_else(PoisonError::into_inner) = Some(Box::new(hears));
@@ -238,12 +238,12 @@ impl Local {
 
     fn wait(&self, wanted: Wanted) -> Result<Done, NotDone> {
         let (tell, told) = sync_channel(1);
-        // A caller that gave up does not concern us.
+        // A caller that gave up is ignored.
         let answer = Answer::new(move |result| drop(tell.try_send(result)));
         if !self.asks.put(Ask { wanted, answer }) {
             return Err(NotDone(Failure::Stopping));
         }
-        // Whether it was executed is not known once the node is gone with it.
+        // If the node is gone with the request, the outcome is unknown.
         told.recv().unwrap_or(Err(Failure::Unknown)).map_err(NotDone)
     }
 }
@@ -338,7 +338,7 @@ impl LocalFront {
         self.asks.wake()
     }
 
-    /// [access-2] What was learnt of who may do what.
+    /// [access-2] Copies the access rights, if they changed.
     fn follow_users(&mut self, requests: &dyn Requests) {
         let version = requests.users_version();
         if self.users_version == Some(version) {
@@ -431,8 +431,7 @@ impl Front for LocalFront {
             Completion::Written(tag, reply) => (tag, Ok(Done::Reply(reply.to_vec()))),
             Completion::Failed(tag, failure) => (tag, Err(failure)),
             Completion::Registered(tag, session) => (tag, Ok(Done::Session(session))),
-            // Not asked for.
-            // Not asked for.
+            // Never requested here.
             Completion::InMemory(tag, _) | Completion::Read(tag) => (tag, Err(Failure::Unknown)),
             Completion::Readable(tag) => {
                 let mut reply = Vec::new();

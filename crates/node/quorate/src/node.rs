@@ -1,4 +1,4 @@
-//! From a folder with an identity to a node that a reactor can run.
+//! Opens a folder with an identity as a node that a reactor can run.
 
 use std::{path::PathBuf, thread, time::Duration};
 
@@ -22,29 +22,29 @@ use quorate_replica::{
 
 use crate::{error::Error, journal::Journal, settings::Settings};
 
-/// How often a start that waits for room on the disk tries again.
+/// Retry interval of a start that waits for disk space.
 const ROOM_WAIT: Duration = Duration::from_millis(250);
 
-/// What happens while a node is opened.
+/// Progress while a node is opened.
 #[derive(Clone, Copy, Debug)]
 pub enum Opening<'a> {
-    /// A disk driver was chosen; the text says which, and why.
+    /// A disk driver was chosen; the text has its name and the reason.
     Disk(&'a str),
-    /// The log is read, and that is how far it is.
+    /// Progress of reading the log.
     ReadingLog(Reading),
-    /// Nothing happens until there is what the text says.
+    /// Waits for the condition in the text.
     Waiting(&'a str),
 }
 
-/// Who starts a node.
+/// Callbacks of the program that starts a node.
 pub struct Starter<'a> {
-    /// Hears of what takes its time.
+    /// Reports steps that take time.
     pub tell: &'a mut dyn FnMut(Opening<'_>),
-    /// Whether it wants to stop.
+    /// Returns whether to abandon the start.
     pub stop: &'a dyn Fn() -> bool,
 }
 
-/// Opens the log, rebuilds what the node knows, and joins it with a service and a front.
+/// Opens the log, rebuilds the state of the node, and combines it with a service and a front.
 pub fn open<S: StateMachine, F: Front>(
     settings: &Settings,
     identity: Identity<LockedFolder>,
@@ -75,13 +75,13 @@ pub fn open<S: StateMachine, F: Front>(
     Ok((host, net))
 }
 
-/// A start with these settings, whose steps are told and logged.
+/// A start with these settings, whose steps are reported and logged.
 struct Production<'a, 's> {
     settings: &'a Settings,
-    /// Where this node listens.
+    /// Addresses that this node listens on.
     addresses: &'a Addresses,
     log_folder: PathBuf,
-    /// Why it waits for room, as said last.
+    /// Last reported reason of waiting for disk space.
     told: String,
     starter: &'a mut Starter<'s>,
 }
@@ -171,7 +171,7 @@ impl BootStarter for Production<'_, '_> {
     }
 }
 
-/// What the log gave back, and what it has lost.
+/// Logs the records that the log recovered, and its losses.
 fn tell_recovered(recovery: &Recovery) {
     let Recovery { hard, records, torn_tail_bytes, damage, .. } = recovery;
     tracing::info!(

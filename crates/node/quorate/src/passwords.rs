@@ -1,5 +1,5 @@
-//! Passwords are checked by a thread of their own: each takes some tens of milliseconds, and a turn
-//! of the reactor has none.
+//! Checks of passwords, on a thread of their own: each takes tens of milliseconds, which would
+//! block the reactor.
 
 use std::{
     fmt, io,
@@ -13,7 +13,8 @@ use std::{
 use quorate_access::{Checker, password};
 use quorate_net::{Asked, Asks, Wake, asks};
 
-/// Passwords that wait. More are refused: who guesses holds up others for a few seconds at most.
+/// Maximum number of waiting passwords. More are refused: a client that guesses delays others for a
+/// few seconds at most.
 const WAITING_MAX: usize = 64;
 
 struct Job {
@@ -32,7 +33,7 @@ pub struct Passwords {
 
 impl fmt::Debug for Passwords {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Never what waits.
+        // Never the waiting passwords.
         f.write_str("Passwords")
     }
 }
@@ -41,7 +42,7 @@ impl Passwords {
     /// Starts the thread. It ends when this does.
     pub fn start() -> io::Result<Self> {
         let (jobs, waiting) = sync_channel(WAITING_MAX);
-        // A reactor that hangs holds up this thread, and nobody else.
+        // A reactor that hangs blocks this thread, and no other.
         let (told, verdicts) = asks(WAITING_MAX)?;
         thread::Builder::new().name("passwords".to_owned()).spawn(move || work(&waiting, &told))?;
         Ok(Self { jobs, verdicts, open: 0 })

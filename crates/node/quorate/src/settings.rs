@@ -1,4 +1,4 @@
-//! What a node is started with.
+//! Settings of a node at its start.
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
@@ -19,26 +19,25 @@ use crate::descriptors::Descriptors;
 pub struct Settings {
     /// The data folder; made at the first start.
     pub data: PathBuf,
-    /// Who this is; found in the folder after the first start.
+    /// Id of this node; found in the folder after the first start.
     pub node: Option<NodeId>,
-    /// All members and where they listen for peers. Needed at the first start of a cluster of more
+    /// All members and their addresses for peers. Needed at the first start of a cluster of more
     /// than one; later the stored membership wins. Empty if not given.
     pub cluster: BTreeMap<NodeId, String>,
-    /// What this node is to become in a cluster that exists, which it joins; `None`: it founds one,
-    /// or is one of `cluster`. Once the folder is a node's, that is settled.
+    /// Role to take in an existing cluster, which the node joins; `None`: it founds one, or is one
+    /// of `cluster`. Fixed once the folder is a node's.
     pub join: Option<As>,
-    /// Who of them is an auxiliary, and what a quorum is: the same on all nodes, at the first
-    /// start.
+    /// Auxiliaries and quorum rule: the same on all nodes, at the first start.
     pub terms: Terms,
-    /// A leader sends proposals to just a quorum, and to everybody when an answer is late.
+    /// A leader sends proposals to just a quorum, and to all members when an answer is late.
     pub thrifty: bool,
-    /// How votes come to the node when it leads.
+    /// Path of votes to the node when it leads.
     pub votes: Votes,
-    /// What it does about feature levels when it leads.
+    /// Policy for raising feature levels when it leads.
     pub raising: Raising,
-    /// The class of the group, fixed at its first start; `None` takes what is there, or durable.
+    /// The class of the group, fixed at its first start; `None` means the present one, or durable.
     pub class: Option<Class>,
-    /// The name of the service's store, fixed at the first start; `None` takes what is there.
+    /// The name of the service's store, fixed at the first start; `None` means the present one.
     pub store: Option<String>,
     /// The store of a new cluster for which none is named.
     pub store_default: String,
@@ -46,46 +45,46 @@ pub struct Settings {
     pub heartbeat_ms: u64,
     /// An election starts after a silence drawn from this range.
     pub election_ms: (u64, u64),
-    /// Whether a leader reads by leases ([read-4]). The same on all nodes.
+    /// A leader reads by leases ([read-4]). The same on all nodes.
     pub leases: bool,
     /// By how much a clock may be fast or slow, in parts per million.
     pub clock_drift_ppm: u64,
-    /// How long a request may wait.
+    /// Maximum wait of a request.
     pub client_timeout_ms: u64,
     /// Largest command.
     pub command_bytes_max: usize,
-    /// Log space made ahead of need, beside the segment in use: a burst that it holds finds the
-    /// disk free. One segment of 64 MiB at least.
+    /// Log space prepared ahead of need, in addition to the segment in use: a burst within it does
+    /// not wait for the disk. One segment of 64 MiB at least.
     pub log_ready_bytes: u64,
-    /// A snapshot is taken when the log has grown by so many times the last one's size.
+    /// A snapshot is taken when the log has grown by this multiple of the last one's size.
     pub snapshot_ratio: u32,
-    /// Above this size the log is not kept for nodes that are behind: they get a snapshot.
+    /// Above this size the log is not kept for nodes that lag: they are sent a snapshot.
     pub log_bytes_max: u64,
-    /// Most bytes per second of snapshots, written and sent together; `None`: as fast as it goes.
+    /// Maximum bytes per second of snapshots, written and sent together; `None`: unlimited.
     pub transfer_bytes_per_second: Option<u64>,
-    /// When it reads everything that it keeps, to see whether it is sound, and how fast.
+    /// Schedule and speed of scrubs, which read all data of the node to verify it.
     pub scrub: ScrubOptions,
     /// Size of a new segment of the log.
     pub log_segment_bytes: u64,
-    /// How many files and connections may be open.
+    /// Limits of open files and connections.
     pub descriptors: Descriptors,
-    /// Most unparsed input of one client that the front may have to see at once.
+    /// Maximum unparsed input of one client that the front may have to see at once.
     pub client_input_bytes_max: usize,
     /// Memory for the replies and requests of all clients.
     pub client_memory_bytes: usize,
-    /// How batch and window are chosen. The number of nodes in it does not matter.
+    /// Tuning of batch and window. The number of nodes in it does not matter.
     pub tuning: Tuning,
-    /// A flush of the log takes at least this long: for measurements. Zero is the disk as it is.
+    /// Minimum duration of a flush of the log: for measurements. Zero is the actual disk.
     pub disk_flush: Duration,
-    /// Whether the hops of commands are stamped, and left in the folder at the end: for
+    /// Timestamps of the hops of commands are recorded, and written to the folder at the end: for
     /// measurements.
     pub hops: bool,
-    /// Whether and how long the node polls for the next event before it sleeps.
+    /// Polling for the next event before the node sleeps: off, or its duration.
     pub spin: Spin,
-    /// What drives the disk, for the log and for the store of streams.
+    /// Disk driver for the log and for the store of streams.
     pub engine: Want,
-    /// What keeps strangers away. Without certificates, nobody but this machine may reach the node,
-    /// unless somebody says that the network is trusted.
+    /// Protection from strangers. Without certificates, only this machine may reach the node,
+    /// unless the network is declared trusted.
     pub protection: Protection,
 }
 
@@ -131,7 +130,7 @@ impl Settings {
         }
     }
 
-    /// What they ask for at the first start.
+    /// Returns the settings that apply to the first start.
     pub(crate) fn wanted(&self) -> Wanted {
         Wanted {
             expected: Expected {

@@ -1,6 +1,6 @@
 //! Standard error of a process that must not wait for its reader: lines pass through a bounded
-//! queue to a thread of their own. A line that finds no room, or that cannot be written, is dropped
-//! and counted; nothing here ends the process.
+//! queue to a thread of their own. A line that finds no space, or that cannot be written, is
+//! dropped and counted; nothing here ends the process.
 
 use std::{
     collections::VecDeque,
@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-/// Most bytes of lines that wait for the thread.
+/// Maximum bytes of lines that wait for the thread.
 const BYTES_MAX: usize = 1 << 20;
 
 static LINES: OnceLock<Lines> = OnceLock::new();
@@ -62,7 +62,7 @@ impl Write for Stderr {
     }
 }
 
-/// Lines on their way to a writer.
+/// Lines queued for a writer.
 #[derive(Clone, Debug, Default)]
 struct Lines(Arc<(Mutex<Queue>, Condvar)>);
 
@@ -136,7 +136,7 @@ mod tests {
 
     use super::*;
 
-    /// A reader that takes a line, or fails, when it is told to.
+    /// A reader that takes a line, or fails, on command.
     struct Reader {
         verdicts: Receiver<io::Result<()>>,
         read: Sender<Vec<u8>>,
@@ -171,7 +171,7 @@ mod tests {
         Stage { lines, verdicts, read, reports }
     }
 
-    /// The writer goes on although nothing is read, and what was kept is read in order.
+    /// The writer continues although nothing is read, and the lines kept are read in order.
     #[test]
     fn a_reader_that_stands_still_costs_lines_and_no_time() {
         let Stage { lines, verdicts, read, reports } = stage();

@@ -1,5 +1,4 @@
-//! What is wrong with a request before anybody looks at a key: asked where it comes in, as etcd
-//! does.
+//! Validation of requests on arrival, before any key is looked up, as in etcd.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,8 +17,8 @@ use crate::{
 
 /// Operations of a transaction, and of all that are around it.
 pub const TXN_OPS_MAX: usize = 128;
-/// Transactions within each other. The library that reads messages takes 100 levels, and a
-/// transaction's answer has two for each of them and three for what is in the innermost.
+/// Maximum nesting of transactions. The library that decodes messages accepts 100 levels, and a
+/// transaction's answer has two for each nested one and three for the content of the innermost.
 pub const TXN_DEPTH_MAX: usize = 32;
 
 fn has_key(key: &[u8]) -> Result<(), Refusal> {
@@ -63,13 +62,13 @@ pub fn delete(request: &DeleteRangeRequest) -> Result<(), Refusal> {
 /// A transaction, with all that is in it.
 pub fn txn(request: &TxnRequest) -> Result<(), Refusal> {
     operations(request, TXN_OPS_MAX, TXN_DEPTH_MAX)?;
-    // Which keys overlap is asked of what is known to be of bounded size.
+    // Overlaps are computed once the size is known to be bounded.
     overlaps(&request.success)?;
     overlaps(&request.failure)?;
     Ok(())
 }
 
-/// Whether a transaction may put something, whichever branch it takes.
+/// Returns whether a transaction puts a key in either branch.
 pub fn puts(request: &TxnRequest) -> bool {
     let mut ops = request.success.iter().chain(&request.failure);
     ops.any(|op| match &op.request {
@@ -106,10 +105,10 @@ struct Touched<'t> {
     deletes: Spans<'t>,
 }
 
-/// What the operations of a branch put and delete. A key that is put must not be put again, nor be
-/// deleted by the branch itself or by a transaction before the one that puts it.
+/// Collects the keys that the operations of a branch put and delete. A key that is put must not be
+/// put again, nor be deleted by the branch itself or by a transaction before the one that puts it.
 ///
-/// As etcd has it: of a range to the end of all keys nothing is found out here.
+/// As in etcd, a range to the end of all keys is not checked.
 fn overlaps(ops: &[RequestOp]) -> Result<Touched<'_>, Refusal> {
     let mut all = Touched::default();
     for op in ops {
@@ -130,7 +129,7 @@ fn overlaps(ops: &[RequestOp]) -> Result<Touched<'_>, Refusal> {
                     return Err(Refusal::DuplicateKey);
                 }
             }
-            // Only one of the two branches is taken, so both may put a key.
+            // Only one of the two branches is executed, so both may put a key.
             join(&mut all.puts, then.puts);
             join(&mut all.puts, otherwise.puts);
             all.deletes.join(then.deletes);
@@ -147,7 +146,7 @@ fn overlaps(ops: &[RequestOp]) -> Result<Touched<'_>, Refusal> {
     Ok(all)
 }
 
-/// The smaller set goes into the larger one.
+/// Merges the smaller set into the larger one.
 fn join<'t>(all: &mut BTreeSet<&'t [u8]>, mut more: BTreeSet<&'t [u8]>) {
     if more.len() > all.len() {
         std::mem::swap(all, &mut more);
@@ -155,22 +154,21 @@ fn join<'t>(all: &mut BTreeSet<&'t [u8]>, mut more: BTreeSet<&'t [u8]>) {
     all.extend(more);
 }
 
-/// Ranges of keys, joined where they overlap. Each has its first key, and what is behind its last
-/// one.
+/// Ranges of keys, joined where they overlap: first key, and the position after the last one.
 #[derive(Debug, Default)]
 struct Spans<'t>(BTreeMap<&'t [u8], End<'t>>);
 
-/// Where a range ends.
+/// End of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End<'t> {
-    /// Behind this key.
+    /// After this key.
     Behind(&'t [u8]),
     /// Before this key.
     Before(&'t [u8]),
 }
 
 impl<'t> End<'t> {
-    /// As a position among keys: what is behind a key is before every longer key.
+    /// Position among keys: the one after a key is before every longer key.
     fn place(&self) -> (&'t [u8], bool) {
         match *self {
             Self::Before(key) => (key, false),
@@ -178,7 +176,7 @@ impl<'t> End<'t> {
         }
     }
 
-    /// Of the keys that it ends after.
+    /// Returns the end as a bound of keys.
     fn bound(&self) -> Bound<&'t [u8]> {
         match *self {
             Self::Before(key) => Bound::Excluded(key),
@@ -204,8 +202,8 @@ impl<'t> Spans<'t> {
     }
 
     fn add(&mut self, mut first: &'t [u8], mut end: End<'t>) {
-        // Whatever it meets becomes a part of it; those that begin within it are met from the last
-        // one on.
+        // Absorbs all ranges that it meets; those that begin within it are found from the last one
+        // on.
         while let Some((start, other)) =
             self.0.range::<&[u8], _>((Unbounded, end.bound())).next_back()
         {

@@ -24,7 +24,7 @@ use crate::proto::etcdserverpb::{
     TxnResponse, request_op::Request as Op, response_op::Response,
 };
 
-/// After so long a member is taken for gone, and the next one is asked.
+/// Timeout of an attempt, after which the next member is asked.
 const ATTEMPT: Duration = Duration::from_secs(1);
 /// Between two attempts.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -54,7 +54,8 @@ async fn ask<Q: Message + 'static, A: Message + Default + 'static>(
     Ok(answer.await?.into_inner())
 }
 
-/// Puts a key, wherever somebody takes it: the same again changes nothing that is read. Who did.
+/// Puts a key on any member that accepts it, and returns the index of that member. Repeating the
+/// put does not change the value that is read.
 async fn put(
     members: Vec<Channel>,
     mut at: usize,
@@ -79,7 +80,7 @@ async fn put(
 }
 
 impl Client {
-    /// Of these members, `HOST:PORT` each; a request is tried for so long.
+    /// Connects to these members, `HOST:PORT` each; a request is retried until the deadline.
     pub fn new(members: &[String], deadline: Duration) -> io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let channel = |address: &String| {
@@ -93,7 +94,7 @@ impl Client {
         Ok(Self { runtime, members, at: 0, deadline })
     }
 
-    /// Puts keys, all at once; what became of each.
+    /// Puts keys, all at once, and returns the result of each.
     pub fn put_all(&mut self, pairs: &[(String, String)]) -> Vec<Result<(), Status>> {
         let until = Instant::now() + self.deadline;
         let puts = pairs.iter().map(|(key, value)| {
@@ -118,7 +119,8 @@ impl Client {
         all
     }
 
-    /// What the first member has of these keys: as it stands, or as of all that was acknowledged.
+    /// Returns the first member's values of these keys, either its local state or a linearizable
+    /// read.
     pub fn get_all(
         &self,
         keys: &[String],

@@ -1,9 +1,8 @@
-//! The bytes of commands, queries and replies: a byte that says what follows, and then a message of
-//! the protocol. In front of them stands on whose behalf that is asked for, if auth is on
-//! ([`By`](crate::auth::By)).
+//! Encoding of commands, queries and replies: a byte for the kind, and then a message of the
+//! protocol, preceded by the identity of the sender if auth is on ([`By`](crate::auth::By)).
 //!
-//! Any bytes may come in. Decoding allocates no more than they hold, and messages within messages
-//! are as deep as the library allows, which the transactions of etcd's clients stay far below.
+//! Input may be arbitrary bytes. Decoding allocates no more than their length, and messages nest as
+//! deep as the library allows, which is far more than the transactions of etcd's clients need.
 
 use bytes::Bytes;
 use prost::Message;
@@ -20,18 +19,18 @@ use crate::{
     refusal::Refusal,
 };
 
-/// What changes the state, by its place in the log.
+/// A command: changes the state, in log order.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Command {
     /// Puts a key.
     Put(PutRequest),
     /// Deletes keys.
     Delete(DeleteRangeRequest),
-    /// Compares, and does one thing or another.
+    /// Compares, and executes one of two branches.
     Txn(TxnRequest),
-    /// Gives up history.
+    /// Discards history.
     Compact(CompactionRequest),
-    /// Removes some of what was given up.
+    /// Removes some of the discarded history.
     Scrub,
     /// Grants a lease.
     Grant(Granted),
@@ -43,30 +42,30 @@ pub enum Command {
     Expire,
     /// Raises or ends an alarm.
     Alarm(AlarmRequest),
-    /// Changes who may do what.
+    /// Changes users, roles or permissions.
     Auth(AuthChange),
 }
 
-/// What asks for the state and changes nothing.
+/// A query: reads the state and changes nothing.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Query {
-    /// Which keys there are, a page of them.
+    /// A page of the keys in a range.
     Page(PageRequest),
     /// A transaction that changes nothing.
     Txn(TxnRequest),
-    /// How far it is and how large.
+    /// Revision and size of the state.
     Figures,
-    /// What happened from a revision on.
+    /// Events from a revision on.
     Events(EventsRequest),
-    /// How long a lease lasts.
+    /// Remaining time of a lease.
     Lease(LeaseTimeToLiveRequest),
-    /// Which leases there are, a page of them.
+    /// A page of the leases.
     Leases(LeasesRequest),
-    /// Which alarms there are.
+    /// List of alarms.
     Alarms(AlarmRequest),
     /// A hash of everything, a page of it.
     Hash(HashRequest),
-    /// Who may do what.
+    /// A question about users and roles.
     Auth(AuthAsk),
 }
 
@@ -107,7 +106,7 @@ fn decode<M: Message + Default>(bytes: &[u8]) -> Option<M> {
 }
 
 impl Command {
-    /// Its bytes.
+    /// Encodes the command.
     pub fn encode(&self) -> Vec<u8> {
         match self {
             Self::Put(request) => message(PUT, request),
@@ -124,7 +123,7 @@ impl Command {
         }
     }
 
-    /// What these bytes are, if they are a command.
+    /// Decodes a command.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let (kind, rest) = bytes.split_first()?;
         Some(match *kind {
@@ -145,7 +144,7 @@ impl Command {
 }
 
 impl Query {
-    /// Its bytes.
+    /// Encodes the query.
     pub fn encode(&self) -> Vec<u8> {
         match self {
             Self::Page(request) => message(PAGE, request),
@@ -160,7 +159,7 @@ impl Query {
         }
     }
 
-    /// What these bytes are, if they are a query.
+    /// Decodes a query.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let (kind, rest) = bytes.split_first()?;
         Some(match *kind {
@@ -184,7 +183,7 @@ pub struct Granted {
     /// Its id.
     #[prost(int64, tag = "1")]
     pub id: i64,
-    /// For how many seconds.
+    /// Seconds for which it is granted.
     #[prost(int64, tag = "2")]
     pub ttl: i64,
     /// The time at the node that took the request, Unix time in milliseconds ([time-2]).
@@ -201,12 +200,12 @@ pub struct KeptAlive {
     /// The time at the node that took the requests, Unix time in milliseconds ([time-2]).
     #[prost(uint64, tag = "2")]
     pub now_ms: u64,
-    /// The auth revision under which that node let those in who wanted it; 0: auth was off.
+    /// The auth revision under which that node admitted the requests; 0: auth was off.
     #[prost(uint64, tag = "3")]
     pub auth_revision: u64,
 }
 
-/// How long those leases last from then on.
+/// New remaining times of leases that were kept alive.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct Lasting {
     /// The revision of the state.
@@ -234,7 +233,7 @@ pub struct LeasesPage {
     /// Their ids.
     #[prost(int64, repeated, tag = "2")]
     pub ids: Vec<i64>,
-    /// Where the next page begins; without it, that was the last one.
+    /// Start of the next page; `None` if this was the last one.
     #[prost(int64, optional, tag = "3")]
     pub next: Option<i64>,
 }
@@ -248,13 +247,13 @@ pub struct PageRequest {
     /// The revision of the pages before; 0: there was none.
     #[prost(int64, tag = "2")]
     pub at: i64,
-    /// Where the page begins; empty: where the range does.
+    /// Start of the page; empty: the start of the range.
     #[prost(bytes = "bytes", tag = "3")]
     pub from: Bytes,
-    /// So many keys are still wanted; others are counted.
+    /// Keys still wanted; further keys are only counted.
     #[prost(uint64, tag = "4")]
     pub wanted: u64,
-    /// So many keys may be looked at.
+    /// Maximum number of keys to visit.
     #[prost(uint64, tag = "5")]
     pub visits: u64,
 }
@@ -271,32 +270,32 @@ pub struct Page {
     /// Keys.
     #[prost(message, repeated, tag = "3")]
     pub kvs: Vec<KeyValue>,
-    /// How many keys the range has here.
+    /// Number of keys of the range on this page.
     #[prost(int64, tag = "4")]
     pub count: i64,
-    /// Where the next page begins; empty: that was the last one.
+    /// Start of the next page; empty if this was the last one.
     #[prost(bytes = "bytes", tag = "5")]
     pub next: Bytes,
 }
 
-/// Asks for what happened.
+/// Asks for events.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct EventsRequest {
     /// The first revision.
     #[prost(int64, tag = "1")]
     pub from: i64,
-    /// Whether what keys had before is wanted, too.
+    /// Previous key-value pairs are wanted, too.
     #[prost(bool, tag = "2")]
     pub prev_kv: bool,
-    /// Of these keys alone; without a key, of all.
+    /// Start of the keys; empty: all keys.
     #[prost(bytes = "bytes", tag = "3")]
     pub key: Bytes,
-    /// Where they end, as for a range.
+    /// End of the keys, as for a range.
     #[prost(bytes = "bytes", tag = "4")]
     pub range_end: Bytes,
 }
 
-/// What happened, in order, in whole transactions.
+/// Events in order, in whole transactions.
 #[derive(Clone, PartialEq, Message)]
 pub struct Events {
     /// The revision of the state.
@@ -313,22 +312,22 @@ pub struct Events {
 /// Asks for a page of a hash.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct HashRequest {
-    /// Of this revision; 0: of the present one.
+    /// Revision to hash at; 0: the present one.
     #[prost(int64, tag = "1")]
     pub at: i64,
-    /// Whether there was a page before; the rest is what it said.
+    /// This is not the first page; the remaining fields come from the previous one.
     #[prost(bool, tag = "2")]
     pub is_begun: bool,
     /// The compacted revision.
     #[prost(int64, tag = "3")]
     pub compacted: i64,
-    /// The hash so far.
+    /// Hash of the previous pages.
     #[prost(fixed64, tag = "4")]
     pub hash: u64,
-    /// Whether keys are done and changes are next.
+    /// Keys are done and changes are next.
     #[prost(bool, tag = "5")]
     pub of_changes: bool,
-    /// Where the page begins.
+    /// Start of the page.
     #[prost(bytes = "bytes", tag = "6")]
     pub from: Bytes,
 }
@@ -345,19 +344,19 @@ pub struct HashPage {
     /// The compacted revision.
     #[prost(int64, tag = "3")]
     pub compacted: i64,
-    /// The hash so far.
+    /// Hash of the pages up to and including this one.
     #[prost(fixed64, tag = "4")]
     pub hash: u64,
-    /// Whether keys are done and changes are next.
+    /// Keys are done and changes are next.
     #[prost(bool, tag = "5")]
     pub of_changes: bool,
-    /// Where the next page begins; empty: that was the last one.
+    /// Start of the next page; empty if this was the last one.
     #[prost(bytes = "bytes", tag = "6")]
     pub next: Bytes,
 }
 
 impl HashRequest {
-    /// Asks for the page behind this one; `None`: that was the last one.
+    /// Returns the request for the page after this one; `None`: that was the last one.
     pub fn behind(page: &HashPage) -> Option<Self> {
         (!page.next.is_empty()).then(|| Self {
             at: page.at,
@@ -370,16 +369,16 @@ impl HashRequest {
     }
 }
 
-/// How far the state is, and how large.
+/// Revision and size of the state.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Message)]
 pub struct Figures {
     /// The revision.
     #[prost(int64, tag = "1")]
     pub revision: i64,
-    /// History before it is given up; -1 if none was ever.
+    /// History before it is discarded; -1 if none ever was.
     #[prost(int64, tag = "2")]
     pub compacted: i64,
-    /// Whether all that was given up is removed.
+    /// All compacted history has been removed.
     #[prost(bool, tag = "3")]
     pub is_scrubbed: bool,
     /// Bytes of keys and values with their history.
@@ -390,7 +389,7 @@ pub struct Figures {
     pub leases: u64,
 }
 
-/// Appends what a request came to.
+/// Appends the encoded outcome of a request.
 pub fn reply<M: Message>(outcome: Result<M, Refusal>, reply: &mut Vec<u8>) {
     match outcome {
         Ok(answer) => {
@@ -402,7 +401,7 @@ pub fn reply<M: Message>(outcome: Result<M, Refusal>, reply: &mut Vec<u8>) {
     }
 }
 
-/// What a reply says. `None`: it makes no sense, as from another version.
+/// Decodes a reply. `None` if it is malformed, as from another version.
 pub fn read_reply<M: Message + Default>(reply: Vec<u8>) -> Option<Result<M, Refusal>> {
     let mut reply = Bytes::from(reply);
     match *reply.first()? {

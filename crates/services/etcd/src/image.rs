@@ -1,14 +1,14 @@
-//! Items of an image: a head that says what it is, and then one entry of the store each, in order.
+//! Items of an image: a head with the format, and then one entry of the store each, in order.
 
 use quorate::LoadError;
 
 use crate::{auth, mvcc, store::counted};
 
-/// What the first item is: a name and the version of the format.
+/// First item: a name and the version of the format.
 const HEAD: &[u8] = b"etcd\x03";
-/// The same of a version that said nothing of the size.
+/// First item of a version that did not contain the size.
 const HEAD_2: &[u8] = b"etcd\x02";
-/// Bytes that say how long a key is.
+/// Bytes of the length of a key.
 const LENGTH_BYTES: usize = 4;
 
 /// The head.
@@ -35,13 +35,13 @@ fn entry(item: &[u8]) -> Option<Entry<'_>> {
     rest.split_at_checked(usize::try_from(u32::from_le_bytes(*length)).ok()?)
 }
 
-/// Returns the revision of all keys, if this is the item that says it.
+/// Returns the revision of all keys, if this item contains it.
 pub fn revision_of(item: &[u8]) -> Option<i64> {
     let (key, value) = entry(item)?;
     mvcc::bring::revision_of(key, value)
 }
 
-/// Returns what takes the place of that item in an image whose revision is higher by `by`, with all
+/// Returns the replacement of that item in an image whose revision is higher by `by`, with all
 /// history before it compacted; `None` if it cannot be so high.
 pub fn raised(item: &[u8], by: u64) -> Option<Vec<u8>> {
     let (key, value) = entry(item)?;
@@ -50,7 +50,7 @@ pub fn raised(item: &[u8], by: u64) -> Option<Vec<u8>> {
     Some(raised)
 }
 
-/// Items as they come in; any bytes may.
+/// Items on arrival; they may be arbitrary bytes.
 #[derive(Debug, Default)]
 pub struct Items {
     has_head: bool,
@@ -59,7 +59,7 @@ pub struct Items {
 }
 
 impl Items {
-    /// Whether nothing came.
+    /// Returns whether no item has arrived.
     pub fn is_empty(&self) -> bool {
         !self.has_head
     }
@@ -88,7 +88,7 @@ impl Items {
         Ok(Some((key, value)))
     }
 
-    /// That was the last one.
+    /// Checks that the image may end here.
     pub fn end(&self) -> Result<(), LoadError> {
         match self.has_head {
             true => Ok(()),

@@ -1,15 +1,15 @@
-//! The service that speaks to clients of etcd v3.
+//! Service for clients of etcd v3.
 //!
-//! A request becomes a command of the log or a query ([`command`]), is looked over before that
-//! ([`check`]), and is carried out by a state machine without sockets or clocks ([`service`]): who
-//! may do what ([`auth`]), and keys with all their revisions ([`mvcc`]), over an ordered store
+//! A request becomes a command of the log or a query ([`command`]), is validated before that
+//! ([`check`]), and is executed by a state machine without sockets or clocks ([`service`]): access
+//! rights ([`auth`]), and keys with all their revisions ([`mvcc`]), over an ordered store
 //! ([`store`]). The [`front`] speaks gRPC, and asks the replica that is embedded in the same
 //! process. The messages ([`proto`]) are those of `proto/*.proto`, made by `generate/`. Read in
 //! that order.
 //!
-//! A small [`client`] is for programs of our own, and [`import`] brings data of etcd.
+//! A small [`client`] is for programs of our own, and [`import`] imports data of etcd.
 //!
-//! What works and what is missing: `docs/etcd.md`.
+//! Supported and missing features: `docs/etcd.md`.
 #![forbid(unsafe_code)]
 
 pub mod auth;

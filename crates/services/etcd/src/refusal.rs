@@ -1,12 +1,12 @@
-//! Why a request was not carried out, as the state machine says it on every node alike.
+//! Refusals of requests, the same from the state machine on every node.
 
-/// What is wrong with a request. Clients match on code and text, which are those of etcd.
+/// Reason why a request is refused. Clients match on code and text, which are those of etcd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Refusal {
     /// The bytes are no command.
     Malformed = 0,
-    /// History that far back was given up.
+    /// The history requested was discarded.
     Compacted = 1,
     /// There is no such revision yet.
     FutureRevision = 2,
@@ -14,13 +14,13 @@ pub enum Refusal {
     KeyNotFound = 3,
     /// There is no such lease.
     LeaseNotFound = 4,
-    /// It reads or answers more than one request may.
+    /// The request reads or answers more than is allowed.
     TooMuch = 5,
     /// A request without a key.
     EmptyKey = 6,
-    /// A value beside `ignore_value`.
+    /// A value in addition to `ignore_value`.
     ValueProvided = 7,
-    /// A lease beside `ignore_lease`.
+    /// A lease in addition to `ignore_lease`.
     LeaseProvided = 8,
     /// More operations than a transaction may have.
     TooManyOps = 9,
@@ -28,7 +28,7 @@ pub enum Refusal {
     DuplicateKey = 10,
     /// An order that does not exist.
     InvalidSortOption = 11,
-    /// The lease is there already.
+    /// The lease exists already.
     LeaseExists = 12,
     /// A lease for longer than can be.
     LeaseTooLong = 13,
@@ -42,11 +42,11 @@ pub enum Refusal {
     NoSpace = 17,
     /// More alarms than there may be.
     TooManyAlarms = 18,
-    /// Somebody did not say who they are; or a user without a name.
+    /// An unauthenticated client; or a user without a name.
     UserEmpty = 19,
     /// Users and roles changed since the request was let in.
     AuthOldRevision = 20,
-    /// Whoever is asked knows less of users and roles than who let the request in.
+    /// This node knows an older state of users and roles than the one that admitted the request.
     AuthBehind = 21,
     /// A user may not do this.
     PermissionDenied = 22,
@@ -54,11 +54,11 @@ pub enum Refusal {
     RootUserNotExist = 23,
     /// The user root may not do everything.
     RootRoleNotExist = 24,
-    /// The user is there already.
+    /// The user exists already.
     UserAlreadyExists = 25,
     /// There is no such user.
     UserNotFound = 26,
-    /// The role is there already.
+    /// The role exists already.
     RoleAlreadyExists = 27,
     /// There is no such role.
     RoleNotFound = 28,
@@ -70,7 +70,7 @@ pub enum Refusal {
     PermissionNotGranted = 31,
     /// There is no permission in the request.
     PermissionNotGiven = 32,
-    /// Nobody could look after users any more; or a permission of no keys.
+    /// No user could administer users any more; or a permission of no keys.
     InvalidAuthManagement = 33,
     /// More users, roles, permissions or bytes of them than there may be.
     AuthFull = 34,
@@ -118,12 +118,12 @@ impl Refusal {
         Self::KeyTooLong,
     ];
 
-    /// As a reply says it.
+    /// Encodes the refusal for a reply.
     pub const fn to_byte(self) -> u8 {
         self as u8
     }
 
-    /// As it was said.
+    /// Decodes a refusal from a reply.
     pub fn from_byte(byte: u8) -> Option<Self> {
         Self::ALL.get(usize::from(byte)).copied()
     }

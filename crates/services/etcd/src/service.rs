@@ -32,9 +32,9 @@ pub struct Service {
     uncommitted: bool,
     /// The image that was begun has not given its head.
     owes_head: bool,
-    /// The image that comes in.
+    /// The image being loaded.
     loading: Option<Items>,
-    /// What those who listen were told last.
+    /// Last notice sent to listeners.
     told: Option<Notice>,
 }
 
@@ -69,7 +69,7 @@ impl Service {
         hasher.digest128()
     }
 
-    /// How long a lease lasts; of one that is not there, in etcd's way, -1.
+    /// Returns the remaining time of a lease; -1, as in etcd, if there is none.
     fn lease(
         &self,
         request: &LeaseTimeToLiveRequest,
@@ -89,7 +89,7 @@ impl Service {
         Ok(LeaseTimeToLiveResponse {
             header,
             id,
-            // Whatever the clock here says, nobody has more left than was granted.
+            // Capped by the granted time, whatever the local clock says.
             ttl: i64::try_from(left).map_or(lease.granted, |left| left.min(lease.granted)),
             granted_ttl: lease.granted,
             keys: match request.keys {
@@ -114,7 +114,7 @@ fn header(revision: i64) -> Option<ResponseHeader> {
     Some(ResponseHeader { revision, ..ResponseHeader::default() })
 }
 
-/// Whether a command makes the data larger.
+/// Returns whether a command makes the data larger.
 fn grows(command: &Command) -> bool {
     match command {
         Command::Put(_) | Command::Grant(_) => true,
@@ -123,14 +123,14 @@ fn grows(command: &Command) -> bool {
     }
 }
 
-/// What those who listen are told after commands, as [`StateMachine::take_notices`] does.
+/// Notice to listeners after commands, as [`StateMachine::take_notices`] does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Notice {
     /// The revision.
     pub revision: i64,
     /// The size of the data.
     pub bytes: u64,
-    /// How far auth is.
+    /// State of auth.
     pub auth: Mark,
 }
 
@@ -144,7 +144,7 @@ impl Notice {
         bytes
     }
 
-    /// What was told.
+    /// Decodes a notice.
     pub fn decode(notice: &[u8]) -> Option<Self> {
         let (revision, rest) = notice.split_first_chunk()?;
         let (bytes, rest) = rest.split_first_chunk()?;
@@ -157,7 +157,7 @@ impl Notice {
     }
 }
 
-/// On whose behalf something is asked for, and what that is.
+/// Decodes the identity and the request.
 fn asked<T>(bytes: &[u8], decode: impl FnOnce(&[u8]) -> Option<T>) -> Option<(By, T)> {
     let (by, bytes) = By::split(bytes)?;
     Some((by, decode(bytes)?))
@@ -207,7 +207,7 @@ impl StateMachine for Service {
             }
             Command::KeepAlive(KeptAlive { ids, now_ms, .. }) => {
                 let kept = ids.iter().map(|id| mvcc.keep_alive(*id, now_ms));
-                // One that is not there has no time left, as etcd says it.
+                // A lease that does not exist has no time left, as in etcd.
                 let ttls = kept.map(|ttl| ttl.unwrap_or(0)).collect();
                 let revision = mvcc.revision();
                 reply(Ok(Lasting { revision, ttls }), out);
@@ -292,7 +292,8 @@ impl StateMachine for Service {
         self.mvcc.store().has_failed()
     }
 
-    /// How far it is, if that is another place than before; what happened is asked for.
+    /// Notifies listeners of the current revision, size and auth state if they changed; the events
+    /// themselves are queried.
     fn take_notices(&mut self, each: &mut dyn FnMut(&[u8], &[u8])) {
         let now = Notice {
             revision: self.mvcc.revision(),

@@ -1,9 +1,9 @@
-//! Where the nodes of the group listen, as far as this node heard last: a small file beside the
+//! Address book: the last known addresses of the group's nodes, in a small file next to the
 //! identity.
 //!
-//! It is a hint, for a start that has to find somebody before it has read its log: nothing that
-//! counts votes looks at it. What the log says replaces it, once as much of the log is applied as
-//! the book was made of.
+//! It is a hint, for a start that has to find other nodes before it has read its log: nothing that
+//! counts votes looks at it. The log's table replaces it, once as much of the log is applied as the
+//! book was made of.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,10 +18,10 @@ use quorate_replica::group::{ADDRESS_BYTES_MAX, NODES_MAX, asking::PeerTable};
 pub(crate) const FILE: &str = "peers";
 const FIRST_LINE: &str = "quorate peers 1";
 
-/// Who has an id and where they listen, behind a slot.
+/// Nodes with an id and their addresses, as of a slot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AddressBook {
-    /// Everything below was applied by whoever made it.
+    /// Slots below were applied by the node that wrote the book.
     pub at: Slot,
     /// Every node with an id whose address is known.
     pub peers: BTreeMap<NodeId, String>,
@@ -30,12 +30,13 @@ pub struct AddressBook {
 }
 
 impl AddressBook {
-    /// What every node knows at first.
+    /// Returns the initial book of every node.
     pub fn founded(members: &BTreeMap<NodeId, String>) -> Self {
         Self { peers: members.clone(), ..Self::default() }
     }
 
-    /// What the log says behind this slot. An address that it does not know stays what it was.
+    /// Returns the book after the log's table at this slot. An address that the table lacks is
+    /// kept.
     #[must_use]
     pub fn followed_by(&self, table: &PeerTable, at: Slot) -> Self {
         let peer = |(node, address): &(NodeId, String)| {
@@ -50,7 +51,7 @@ impl AddressBook {
         }
     }
 
-    /// As the network wants it.
+    /// Returns the table for the network.
     pub fn table(&self) -> PeerTable {
         let peers = self.peers.iter();
         PeerTable {
@@ -59,12 +60,12 @@ impl AddressBook {
         }
     }
 
-    /// Whether it says the same, from whenever it is.
+    /// Returns whether the contents are equal, regardless of the slot.
     pub fn says_same(&self, other: &Self) -> bool {
         (&self.peers, &self.removed) == (&other.peers, &other.removed)
     }
 
-    /// What would not survive being written as lines, or has more than there can be.
+    /// Rejects contents that would not survive being written as lines, or exceed a limit.
     pub fn check(&self) -> Result<(), &'static str> {
         if self.peers.len() > NODES_MAX {
             return Err("too many nodes");
@@ -91,7 +92,7 @@ impl AddressBook {
         files.replace(FILE, sealed::seal(&text).as_bytes())
     }
 
-    /// What the file says, if there is one.
+    /// Reads the file, if there is one.
     pub(super) fn read(files: &impl SmallFiles) -> Result<Option<Self>, Unreadable> {
         let bytes = files.read(FILE).map_err(Unreadable::Disk)?;
         let Some(bytes) = bytes else {
@@ -106,9 +107,9 @@ impl AddressBook {
 /// Why there is no book.
 #[derive(Debug)]
 pub(super) enum Unreadable {
-    /// The disk does not give it.
+    /// The disk cannot read it.
     Disk(DiskError),
-    /// It is not what was written.
+    /// The text is malformed.
     Text(String),
 }
 

@@ -1,4 +1,4 @@
-//! Why a node's home cannot be used: what, detail, hint.
+//! Errors of a node's home: message, detail, hint.
 
 use std::{error::Error, fmt, io, path::PathBuf};
 
@@ -12,61 +12,61 @@ use super::NODES_MAX;
 pub enum IdentityError {
     /// The operating system refused.
     Io {
-        /// Which operation on which file, and how it failed.
+        /// The failed operation, its file, and the error.
         detail: String,
-        /// What the operating system called it.
+        /// Kind of the system's error.
         kind: io::ErrorKind,
     },
-    /// Another process has it.
+    /// The folder is in use by another process.
     InUse {
         /// The folder.
         folder: PathBuf,
     },
-    /// It holds something else.
+    /// The folder holds something else.
     Foreign {
         /// The folder.
         folder: PathBuf,
-        /// What was found.
+        /// The unexpected content.
         found: String,
     },
-    /// There is no identity in it.
+    /// There is no identity in the folder.
     Missing {
         /// The folder.
         folder: PathBuf,
     },
-    /// There is one already.
+    /// There is an identity already.
     Exists {
         /// The folder.
         folder: PathBuf,
     },
-    /// The identity cannot be what was written.
+    /// The identity is corrupt.
     Damaged {
         /// The file.
         file: PathBuf,
-        /// What is wrong with it.
+        /// Description of the damage.
         reason: String,
     },
-    /// It was written by a newer program.
+    /// The file was written by a newer program.
     Newer {
         /// The file.
         file: PathBuf,
     },
-    /// [level-8] What the folder holds needs a newer release.
+    /// [level-8] The contents of the folder need a newer release.
     Level {
-        /// The file that says so.
+        /// The file with that level.
         file: PathBuf,
-        /// What it needs.
+        /// Required level.
         level: Level,
-        /// What this release supports.
+        /// Highest level that this release supports.
         supports: Level,
     },
-    /// It is another's than was asked for.
+    /// The folder's value differs from the requested one.
     Mismatch {
-        /// What differs.
+        /// The setting that differs.
         what: &'static str,
-        /// What the folder says.
+        /// The folder's value.
         stored: String,
-        /// What was asked for.
+        /// The requested value.
         asked: String,
     },
     /// [era-11] The node id was admitted with another nonce: its folder was lost or replaced, and
@@ -82,19 +82,19 @@ pub enum IdentityError {
         /// The node.
         node: NodeId,
     },
-    /// As many nodes as may be were admitted.
+    /// The maximum number of nodes was admitted.
     TooManyNodes,
     /// A counter has no next number.
     Exhausted(&'static str),
 }
 
 impl IdentityError {
-    /// Whether room is what is missing: the same may work later.
+    /// Returns whether the error is a lack of disk space: the same may work later.
     pub const fn is_full(&self) -> bool {
         matches!(self, Self::Io { kind, .. } if is_full(*kind))
     }
 
-    /// What a person may do about it.
+    /// Returns advice for the operator.
     pub fn hint(&self) -> String {
         match self {
             Self::Io { .. } => "check that the folder exists, is writable and has room, and that the \

@@ -14,13 +14,13 @@ use quorate_replica::group::As;
 use super::{Founding, NODES_MAX, State};
 use crate::terms::Terms;
 
-/// At level 8.
+/// First line at level 8.
 const FIRST_LINE: &str = "quorate identity 1";
-/// Above it, which a line of its own names: a release before levels refuses to start, and touches
-/// nothing ([level-8]).
+/// First line above it, followed by a line that names the level: a release before levels refuses to
+/// start, and touches nothing ([level-8]).
 const FIRST_LINE_WITH_LEVEL: &str = "quorate identity 2";
 
-/// What would not survive being written as lines.
+/// Rejects contents that would not survive being written as lines.
 pub(super) fn check(founding: &Founding) -> Result<(), &'static str> {
     let plain = |text: &str| {
         !text.is_empty() && text.len() <= 256 && !text.chars().any(|c| c.is_whitespace())
@@ -156,7 +156,7 @@ fn number<T>(parsed: Result<T, std::num::ParseIntError>) -> Result<T, String> {
     parsed.map_err(|error| error.to_string())
 }
 
-/// The lines of the file that come in a fixed order.
+/// Lines of the file, in their fixed order.
 struct Lines<'a> {
     lines: std::str::Lines<'a>,
 }

@@ -1,23 +1,23 @@
 //! The class that a client of the log service asks for ([class-2]): a word where a length is
 //! expected, valid for the commands of its connection that follow.
 
-/// When commands of a connection are answered.
+/// Class at which the commands of a connection are answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Asked {
-    /// When the group has decided; so it is at first.
+    /// Once the group has decided; the default.
     #[default]
     Group,
-    /// When the command is on stable storage at a quorum, whatever class the group decides by.
+    /// Once the command is on stable storage at a quorum, whatever class the group decides by.
     Durable,
-    /// When the command is in memory at a quorum, whatever class the group decides by.
+    /// Once the command is in memory at a quorum, whatever class the group decides by.
     Volatile,
 }
 
 impl Asked {
-    /// All of them.
+    /// All classes.
     pub const ALL: [Self; 3] = [Self::Group, Self::Durable, Self::Volatile];
 
-    /// What a connection sends, once.
+    /// Returns the word that a connection sends, once.
     pub const fn word(self) -> &'static [u8] {
         match self {
             Self::Group => b"CLASS group\r\n",
@@ -26,7 +26,7 @@ impl Asked {
         }
     }
 
-    /// What the reply to the word says.
+    /// Returns the class named in the reply.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Group => "group",
@@ -36,13 +36,13 @@ impl Asked {
     }
 }
 
-/// Whether a word begins here, or may with more bytes.
+/// Returns whether the input begins with a word, or may with more bytes.
 pub(super) fn begins(input: &[u8]) -> bool {
     let mut words = Asked::ALL.iter().map(|asked| asked.word());
     words.any(|word| input.starts_with(word) || word.starts_with(input))
 }
 
-/// Looks for a whole word: what it asks for, and how long it is.
+/// Looks for a whole word; returns its class and its length.
 pub(super) fn find(input: &[u8]) -> Option<(Asked, usize)> {
     let mut all = Asked::ALL.into_iter();
     let asked = all.find(|asked| input.starts_with(asked.word()))?;

@@ -5,17 +5,17 @@ use quorate_wire::frame_clients::{Found, Request};
 
 use super::{Ended, REPLY_BYTES};
 
-/// What became of one.
+/// Result of parsing a request.
 pub(super) enum Taken {
-    /// More bytes of it are needed.
+    /// More bytes are needed.
     Incomplete,
-    /// It is none.
+    /// Not a request.
     Malformed,
-    /// It was answered, and took so many bytes.
+    /// Answered; the request took this number of bytes.
     Whole(Ended, usize),
 }
 
-/// Answers the request at the beginning of the input, if whoever asks may.
+/// Answers the request at the beginning of the input, if the client may ask it.
 pub(super) fn take(
     input: &[u8],
     bytes_max: usize,

@@ -1,8 +1,8 @@
 //! The frames of the log service: a length, then a command; a length, a status, then a reply.
 //!
-//! Lengths are 32 bits, little-endian, and count what follows them. Commands of one connection may
-//! be sent without waiting; replies come in their order. Where a length is expected, a client may
-//! ask what the node is ([`crate::log_service::introduction`]); the reply is a text.
+//! Lengths are 32 bits, little-endian, and count the bytes after them. Commands of one connection
+//! may be sent without waiting; replies follow in their order. In place of a length, a client may
+//! request the node's introduction ([`crate::log_service::introduction`]); the reply is a text.
 
 use quorate_replica::front::Failure;
 
@@ -19,23 +19,23 @@ pub enum Status {
     Busy = 1,
     /// No leader was found in time; not executed.
     NoQuorum = 2,
-    /// Larger than the node takes; not executed, and the connection ends.
+    /// Larger than the node accepts; not executed, and the connection ends.
     TooBig = 3,
     /// The node is stopping, or cannot vote; not executed.
     Stopping = 4,
-    /// It may have been executed.
+    /// The outcome is unknown.
     Unknown = 5,
-    /// Executed; that it is on stable storage at a quorum could not be said in time.
+    /// Executed; durability at a quorum could not be confirmed in time.
     NotLasting = 6,
-    /// The group does not use the feature level that this takes; not executed.
+    /// The group does not use the feature level that this needs; not executed.
     Level = 7,
-    /// In memory at a quorum, as was asked for, and not decided yet; the slot follows. It will be
+    /// In memory at a quorum, as requested, and not decided yet; the slot follows. It will be
     /// decided there unless a node of that quorum loses its memory before its disk has it.
     InMemory = 8,
 }
 
 impl Status {
-    /// What a replica's failure is called here. Sessions are not used.
+    /// Maps a replica's failure to a status. Sessions are not used.
     pub const fn of(failure: Failure) -> Self {
         match failure {
             Failure::Busy => Self::Busy,
@@ -53,7 +53,7 @@ impl Status {
         }
     }
 
-    /// As in errors.
+    /// Returns the name of a status in errors.
     pub const fn name(byte: u8) -> &'static str {
         match byte {
             0 => "OK",
@@ -77,7 +77,7 @@ pub enum Found<'a> {
     Incomplete,
     /// Longer than allowed.
     TooLong,
-    /// What it holds; it takes [`LENGTH_BYTES`] more than that.
+    /// Content of the frame; it takes [`LENGTH_BYTES`] more than that.
     Frame(&'a [u8]),
 }
 

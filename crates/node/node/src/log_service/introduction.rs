@@ -1,8 +1,8 @@
-//! What a node says of itself when it is asked, whichever protocol it speaks.
+//! Introduction of a node on request, in either protocol.
 //!
-//! The question is the same six bytes for both. To the Redis protocol they are a request. To the
-//! frames of the log service they are a length that no command has, so they are never taken for
-//! one; a node that does not know the question refuses them as that.
+//! The request is the same six bytes for both. To the Redis protocol they are a request. To the
+//! frames of the log service they are a length that no command has, so they are never mistaken for
+//! one; a node that does not know the request refuses them as such.
 
 use std::fmt;
 
@@ -26,28 +26,28 @@ pub const BYTES_MAX: usize = 1 << 20;
 const LINE_BYTES_MAX: usize = 4096;
 /// Bytes of a word that is shown to people.
 const WORD_BYTES_MAX: usize = 64;
-/// A frame is told from text by its length, of which the upper half is zero.
+/// A frame is distinguished from text by its length, of which the upper half is zero.
 const FRAME_BYTES_MAX: usize = 0xffff;
 
-/// How requests and replies are written.
+/// Protocol of requests and replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Speaks {
-    /// Those of the log service.
+    /// Frames of the log service.
     Frames,
     /// The Redis protocol.
     Resp,
 }
 
-/// What answered, as far as it said so.
+/// Parsed introduction of a node, as far as it was given.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Introduction {
-    /// Its protocol.
+    /// Protocol of the node.
     pub speaks: Speaks,
     /// `durable` or `volatile`.
     pub durability: Option<String>,
-    /// Where it keeps its data.
+    /// Kind of its store.
     pub store: Option<String>,
-    /// Of its program.
+    /// Version of its program.
     pub version: Option<String>,
 }
 
@@ -73,13 +73,13 @@ impl Introduction {
     }
 }
 
-/// It goes into reports and onto terminals.
+/// Words are shown in reports and on terminals.
 fn is_word(value: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-+._".contains(&byte);
     (1..=WORD_BYTES_MAX).contains(&value.len()) && value.bytes().all(plain)
 }
 
-/// What a node of the log service answers. The names are those of INFO.
+/// Returns the introduction of a node of the log service. The names are those of INFO.
 pub fn text(version: &str, store: &str, durability: &str) -> String {
     format!(
         "quorate_version:{version}\r\nquorate_store:{store}\r\nquorate_durability:{durability}\r\n"
@@ -194,7 +194,7 @@ mod tests {
         }
     }
 
-    /// What stands in a report is a word, and a class is one of two.
+    /// Only plain words reach a report, and a class is one of two.
     #[test]
     fn words_that_nobody_should_see_are_unknown() {
         for (version, store, class) in [

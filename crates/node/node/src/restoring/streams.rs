@@ -1,8 +1,8 @@
-//! The store of byte streams of a node that is being made: bytes of a backup go into it, and it is
+//! The store of byte streams of a node that is being made: filled with the bytes of a backup, and
 //! closed by a checkpoint.
 //!
-//! The store is the node's own, on the node's own disk. Nothing else runs here, so what a reactor
-//! would do between turns is waiting.
+//! The store is the node's own, on the node's own disk. Nothing else runs here, so this waits where
+//! a reactor would do other work.
 
 use std::{io, path::PathBuf};
 
@@ -20,16 +20,16 @@ use crate::{
     identity::IdentityError,
 };
 
-/// How long the disk is waited for at a time.
+/// Maximum wait for the disk at a time.
 const WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
-/// A disk that lacks room after so many of those gets none.
+/// A disk that still lacks space after this number of waits counts as full.
 const WAITS_MAX: u32 = 60;
 
 /// The store, as it fills.
 pub(super) struct Streams {
     disk: FileDisk,
     store: Store,
-    /// How often it has been waited for in vain, while it lacks something.
+    /// Consecutive waits without progress while the disk lacks space.
     waits: u32,
     folder: PathBuf,
 }
@@ -44,7 +44,7 @@ impl Streams {
         Ok(Self { disk, store, waits: 0, folder })
     }
 
-    /// These bytes follow one another.
+    /// Appends bytes to a stream.
     pub(super) fn put(
         &mut self,
         stream: StreamName,
@@ -59,7 +59,7 @@ impl Streams {
         Ok(())
     }
 
-    /// Everything is in it, and on stable storage: it is the state behind all slots below.
+    /// Makes everything durable: the store is the state after all slots below.
     pub(super) fn finish(mut self, at: Slot) -> Result<(), IdentityError> {
         while !self.store.start_checkpoint(at, &mut self.disk) {
             self.wait()?;
@@ -74,7 +74,7 @@ impl Streams {
         if self.go_on()? && self.store.short().is_none() {
             return Ok(());
         }
-        // What lacks room is tried again, and fails at once: only time may help.
+        // An access that lacks space is retried, and fails at once: only time may help.
         let is_short = self.store.short().is_some();
         self.waits += u32::from(is_short);
         let descriptor = self.disk.wait_fd().filter(|_| !is_short);
@@ -86,7 +86,7 @@ impl Streams {
         }
     }
 
-    /// Whether the disk has done something.
+    /// Advances the store; returns whether the disk has made progress.
     fn go_on(&mut self) -> Result<bool, IdentityError> {
         let mut more = false;
         while let Some(completed) = self.disk.poll() {

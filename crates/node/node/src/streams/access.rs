@@ -1,12 +1,12 @@
-//! Who a client of byte streams is, and what it may do: by its certificate, by its password, or as
-//! somebody who has said nothing.
+//! Identity and rights of a client of byte streams: by its certificate, by its password, or
+//! anonymous.
 
 use quorate_access::{Name, Role, Who};
 use quorate_replica::front::Failure;
 
 use crate::streams::{refusal::Refusal, shared::Cx};
 
-/// Who a client is.
+/// Identity of a client.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Login {
     /// By its certificate.
@@ -20,7 +20,7 @@ impl Login {
         Self { who, user: None }
     }
 
-    /// As the client itself is told.
+    /// Returns the identity as shown to the client itself.
     fn shown(&self) -> String {
         match (&self.user, &self.who) {
             (Some(name), _) => format!("{name}, by its password,"),
@@ -31,8 +31,8 @@ impl Login {
 }
 
 impl Cx<'_> {
-    /// [access-2] Whether the client may do what takes this role, as things stand. Until that is
-    /// known ([access-4]) it is told to ask elsewhere, or later.
+    /// [access-2] Checks that the client has this role at present. Until the access rights are
+    /// known ([access-4]) it is sent elsewhere, or asked to retry.
     pub(crate) fn check(&mut self, login: &Login, needs: Role) -> Result<(), Refusal> {
         let users = self.requests.users().ok_or(Failure::NoQuorum)?;
         let user = login.user.as_ref().map(Name::as_str);

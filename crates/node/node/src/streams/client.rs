@@ -1,4 +1,4 @@
-//! A connection, of whichever protocol its door speaks.
+//! A connection, in the protocol of its door.
 
 use quorate_replica::{
     front::{ConnectionId, Door, Endpoints, Intake},
@@ -45,7 +45,7 @@ impl Client {
         }
     }
 
-    /// The client has sent its last byte. Who frames says by frames what that means.
+    /// Handles the client's last byte. In the framed protocol, frames define its meaning.
     pub(crate) fn half_closed(&mut self, cx: &mut Cx<'_>) {
         match self {
             Self::Framed(_) => {}
@@ -74,7 +74,7 @@ impl Client {
         }
     }
 
-    /// A password that it gave was checked; no other protocol has any.
+    /// Handles the verdict on a password; only the framed protocol has them.
     pub(crate) fn judged(&mut self, ticket: u64, fits: bool, cx: &mut Cx<'_>) {
         match self {
             Self::Framed(client) => client.judged(ticket, fits, cx),
@@ -82,7 +82,7 @@ impl Client {
         }
     }
 
-    /// There is room in the output.
+    /// Continues after space became free in the output.
     pub(crate) fn feed(&mut self, cx: &mut Cx<'_>) {
         match self {
             Self::Framed(client) => client.feed(cx),
@@ -90,7 +90,7 @@ impl Client {
         }
     }
 
-    /// Whether there is room for what was not taken: gives how much.
+    /// Checks for space for untaken input, and returns its size.
     pub(crate) fn look_for_room(&mut self, cx: &mut Cx<'_>) -> usize {
         match self {
             Self::Framed(client) => client.look_for_room(cx),
@@ -141,7 +141,7 @@ impl Client {
         }
     }
 
-    /// So much of the output was sent.
+    /// Removes this number of sent bytes from the output.
     pub(crate) fn sent(&mut self, count: usize, shared: &mut Shared) {
         match self {
             Self::Framed(client) => client.sent(count, shared),

@@ -1,7 +1,7 @@
-//! One client connection: what it asked for, and what it is being told.
+//! One client connection: its pending request, and its output.
 //!
-//! What arrives is in `input`, who it comes from in `login`, what the replica says in `events`; all
-//! change the one [`State`].
+//! Input is handled in `input`, the client's identity in `login`, events of the replica in
+//! `events`; all change the one [`State`].
 
 mod events;
 mod input;
@@ -22,19 +22,19 @@ use crate::streams::{
     shared::{Cx, Owner, Shared},
 };
 
-/// Most bytes of a stream that are read ahead for one client, or wait to be sent to it: some reads
-/// of a disk, while others are sent.
+/// Maximum bytes of a stream that are read ahead for one client, or wait to be sent to it: some
+/// reads of a disk, while others are sent.
 pub const OUTPUT_BYTES_MAX: usize = 4 * FETCH_BYTES_MAX;
-/// The same while connections hold more than [`HELD_BYTES_EASY`] together, and the most of one read
-/// then.
+/// The same maximum while connections hold more than [`HELD_BYTES_EASY`] together, and the maximum
+/// of one read then.
 const TIGHT_BYTES: (usize, usize) = (256 << 10, 128 << 10);
-/// The same while they hold more than [`HELD_BYTES_TIGHT`].
+/// Both maxima while connections hold more than [`HELD_BYTES_TIGHT`].
 const SCARCE_BYTES: (usize, usize) = (16 << 10, 16 << 10);
 /// Readers hurry as long as all connections hold no more.
 const HELD_BYTES_EASY: usize = 64 << 20;
 /// Each reader gets little from here on.
 const HELD_BYTES_TIGHT: usize = 128 << 20;
-/// A list goes on when no more waits to be sent.
+/// A list continues when no more bytes than this wait to be sent.
 const LIST_BYTES_SOFT: usize = 32 << 10;
 /// Memory that a connection keeps for output although there is none.
 const IDLE_BYTES_MAX: usize = 128;
@@ -43,47 +43,47 @@ const IDLE_BYTES_MAX: usize = 128;
 #[derive(Debug)]
 pub(crate) struct Connection {
     id: ConnectionId,
-    /// Who the client is; small, for there are many connections.
+    /// Identity of the client; boxed to stay small, for there are many connections.
     login: Box<Login>,
     state: State,
     output: Output,
-    /// Bytes of a frame of data that are still to come.
+    /// Bytes of a data frame still to arrive.
     data_left: usize,
-    /// That frame was long.
+    /// The last data frame was long.
     in_bulk: bool,
     /// Input was left over because an answer is owed.
     has_left_over: bool,
-    /// Nothing more is taken; it closes when all is sent.
+    /// No more input is accepted; the connection closes when all output is sent.
     ending: bool,
     marked: bool,
-    /// It is told when there is room to ask for more.
+    /// The connection is notified when there is space to ask for more.
     hungry: bool,
     /// Memory that is counted.
     counted: usize,
 }
 
-/// What a connection is doing.
+/// State of a connection.
 #[derive(Debug)]
 enum State {
-    /// It has not said hello.
+    /// Before hello.
     Strange,
-    /// It may ask.
+    /// Ready for a request.
     Idle {
-        /// It was a writer's until somebody ended the piece: what was sent before that was heard
-        /// still comes.
+        /// The connection wrote a piece that was ended elsewhere: data sent before the client
+        /// learned of it may still arrive.
         ended: bool,
     },
-    /// Its password is being checked; the ticket of the verdict.
+    /// Waits for the check of its password; the ticket of the verdict.
     Checking(u64, Box<Claim>),
-    /// It waits for one answer.
+    /// Waits for one answer.
     Asked(StreamTag, Asked),
     Writing(Writing),
     Reading(Box<Reading>),
-    /// It gets the streams behind this one.
+    /// Lists the streams after this one.
     Listing(Option<Name>),
 }
 
-/// What one answer is for.
+/// Purpose of an expected answer.
 #[derive(Debug)]
 enum Asked {
     Open,
@@ -100,11 +100,11 @@ struct Writing {
     piece: StreamName,
     /// All bytes of the stream before this position are durable.
     durable: u64,
-    /// The client has not been told that.
+    /// The client has not been notified of that position.
     is_untold: bool,
-    /// There was no room for the next bytes.
+    /// There was no space for the next bytes.
     full: bool,
-    /// The close was asked for.
+    /// Close in flight.
     closing: Option<StreamTag>,
 }
 
@@ -125,7 +125,7 @@ impl Connection {
         }
     }
 
-    /// Whether it takes input.
+    /// Returns whether input is accepted.
     pub(crate) const fn ready(&self) -> bool {
         match &self.state {
             _ if self.ending || self.has_left_over => false,
@@ -138,8 +138,9 @@ impl Connection {
         self.ending
     }
 
-    /// Whether the client is owed something. Not if it writes and does not close: once it has sent
-    /// its last byte, it has given up. Nor if it follows and has everything: it may wait forever.
+    /// Returns whether the client is owed an answer. Not if it writes and does not close: once it
+    /// has sent its last byte, it has given up. Nor if it follows and is caught up: it may wait
+    /// indefinitely.
     pub(crate) fn is_busy(&self) -> bool {
         match &self.state {
             State::Strange | State::Idle { .. } => false,
@@ -149,8 +150,8 @@ impl Connection {
         }
     }
 
-    /// What is to be sent. A durable position that was not told waits until the one before is sent,
-    /// so that however slow the client is, one waits.
+    /// Returns the bytes to send. A new durable position waits until the previous one is sent, so
+    /// that however slow the client is, only one waits.
     pub(crate) fn output(&mut self) -> &[u8] {
         if self.output.is_empty()
             && let State::Writing(writing) = &mut self.state
@@ -169,7 +170,7 @@ impl Connection {
         }
     }
 
-    /// So much of the output was sent.
+    /// Removes this number of sent bytes from the output.
     pub(crate) fn sent(&mut self, count: usize, shared: &mut Shared) {
         self.output.sent(count);
         let room = match &self.state {
@@ -182,13 +183,13 @@ impl Connection {
             shared.hungry.push(self.id);
         }
         self.recount(shared);
-        // What is left over waits for the socket, and the reactor knows that.
+        // The remainder waits for the socket, and the reactor knows that.
         if self.output.is_empty() {
             self.mark(shared);
         }
     }
 
-    /// Something happened: counts memory, and tells the reactor if there is something to send.
+    /// Ends a step: counts memory, and notifies the reactor if there is something to send.
     pub(crate) fn settle(&mut self, shared: &mut Shared) {
         self.recount(shared);
         self.mark(shared);
@@ -203,7 +204,8 @@ impl Connection {
             State::Reading(reading) => reading.fetching(),
             _ => 0,
         };
-        // Room is taken when it is asked for: else many who ask at once would all find it free.
+        // Space is reserved when it is requested: otherwise many concurrent requests would all find
+        // it free.
         let held = self.output.held_bytes() + fetching;
         shared.held_bytes = shared.held_bytes - self.counted + held;
         self.counted = held;
@@ -216,7 +218,7 @@ impl Connection {
         }
     }
 
-    /// Whether there will be much output soon.
+    /// Returns whether much output is expected soon.
     const fn has_more(&self) -> bool {
         match &self.state {
             State::Reading(reading) => !reading.is_waiting(),
@@ -237,8 +239,7 @@ impl Connection {
         self.counted
     }
 
-    /// For how many bytes of a stream there is room; none before there is much, so that reads stay
-    /// large.
+    /// Returns the space for bytes of a stream; 0 while there is little, so that reads stay large.
     fn room(&self, shared: &Shared) -> usize {
         let (most, of_one) = if shared.held_bytes <= HELD_BYTES_EASY {
             (OUTPUT_BYTES_MAX, FETCH_BYTES_MAX)
@@ -260,7 +261,7 @@ impl Connection {
         self.output.say(answer);
     }
 
-    /// The answer to what was asked: the client may ask again.
+    /// Answers the pending request: the client may send the next one.
     fn answer(&mut self, answer: &Answer<'_>) {
         self.say(answer);
         self.rest();
@@ -279,14 +280,14 @@ impl Connection {
         self.has_left_over = false;
     }
 
-    /// One error, and nothing more is taken.
+    /// Sends an error, and accepts no more input.
     fn end(&mut self, refusal: impl Into<Refusal>, cx: &mut Cx<'_>) {
         self.let_go(cx);
         self.refuse(refusal);
         self.ending = true;
     }
 
-    /// The client is gone, or is not listened to any more.
+    /// Ends all work for a client that disconnected, or is no longer read.
     pub(crate) fn let_go(&mut self, cx: &mut Cx<'_>) {
         match std::mem::replace(&mut self.state, State::Strange) {
             State::Strange | State::Idle { .. } | State::Listing(_) => {}

@@ -1,4 +1,4 @@
-//! Two fronts behind one node: each connection goes to the one whose door it came through.
+//! Two fronts of one node: each connection belongs to the one whose door it used.
 
 use quorate_replica::{
     front::{
@@ -8,8 +8,8 @@ use quorate_replica::{
 };
 use rustc_hash::FxHashSet;
 
-/// A front for commands, and one for byte streams. What they ask cannot be mixed up: each asks
-/// through calls of its own, and hears by calls of its own.
+/// A front for commands, and one for byte streams. Their requests cannot be mixed up: each has its
+/// own calls for requests and for answers.
 #[derive(Debug, Default)]
 pub struct Doors<C, S> {
     /// The front for commands.

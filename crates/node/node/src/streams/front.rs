@@ -1,4 +1,4 @@
-//! All connections of streams' clients.
+//! Front of all clients of streams.
 
 use quorate_access::{Checker, Desk};
 use quorate_core::value::StreamName;
@@ -24,14 +24,14 @@ pub struct StreamFront {
 }
 
 impl StreamFront {
-    /// It checks passwords with this.
+    /// Sets the checker of passwords.
     #[must_use]
     pub fn with_checker(mut self, checker: Box<dyn Checker + Send>) -> Self {
         self.shared.desk = Desk::new(checker);
         self
     }
 
-    /// Lets a connection do something; `None` if it is gone.
+    /// Runs an action on a connection; `None` if it is gone.
     fn with<T>(
         &mut self,
         connection: ConnectionId,
@@ -46,7 +46,7 @@ impl StreamFront {
     }
 
     fn answered(&mut self, tag: StreamTag, event: StreamEvent<'_>, requests: &mut dyn Requests) {
-        // Of a request that was forgotten, or a second time: nobody waits for it.
+        // The request was forgotten, or this is a second answer.
         let Some(owner) = self.shared.take(tag) else {
             return;
         };
@@ -69,7 +69,7 @@ impl StreamFront {
         }
     }
 
-    /// Lets a writer hear that its piece is durable or over: then it need not wait for room any
+    /// Notifies a writer that its piece is durable or over: then it need not wait for space any
     /// more.
     fn moved(
         &mut self,
@@ -89,9 +89,9 @@ impl StreamFront {
         }
     }
 
-    /// Room may be there for another reason than that bytes of the very piece became durable: so
-    /// many writers hear of it as can use it, in turn. A thousand that wait for a little room are
-    /// not all asked each time.
+    /// Space may become free for other reasons than the durability of the very piece: then as many
+    /// writers are notified as can use it, in turn. With a thousand writers that wait for a little
+    /// space, not all are asked each time.
     fn look_for_room(&mut self, requests: &mut dyn Requests) {
         let Some(streams) = requests.streams() else {
             return;
@@ -166,7 +166,7 @@ impl Front for StreamFront {
         client.is_some_and(Client::ready)
     }
 
-    /// Nothing is asked by other ways than [`Requests::streams`].
+    /// Unused: all requests are made through [`Requests::streams`].
     fn completed(&mut self, _: Completion<'_>, _: &mut dyn Requests) {}
 
     fn streamed(&mut self, event: StreamEvent<'_>, requests: &mut dyn Requests) {

@@ -1,18 +1,18 @@
-//! Who came before this node knew who may do what ([access-4]): they wait for that as for a leader,
-//! and their bytes with them.
+//! Connections accepted before this node knew the access rights ([access-4]): they wait for those
+//! as for a leader, and their bytes with them.
 
 use std::collections::BTreeMap;
 
 use quorate_replica::front::{ConnectionId, Endpoints, Patience, Requests};
 
-/// Connections that nobody has looked at yet.
+/// Connections not yet looked at.
 #[derive(Debug, Default)]
 pub(crate) struct Patient {
     waiting: BTreeMap<ConnectionId, Waiting>,
     patience: Patience,
 }
 
-/// One of them.
+/// A waiting connection.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     pub(crate) ends: Endpoints,
@@ -21,7 +21,7 @@ pub(crate) struct Waiting {
 }
 
 impl Patient {
-    /// Whether a connection that comes now is to wait.
+    /// Returns whether a new connection has to wait.
     pub(crate) fn is_needed(&mut self, requests: &dyn Requests) -> bool {
         requests.users().is_none() && !self.is_over(requests)
     }
@@ -53,7 +53,7 @@ impl Patient {
         self.waiting.remove(&connection);
     }
 
-    /// Those that need not wait any more.
+    /// Returns the connections that need not wait any more.
     pub(crate) fn take(&mut self, requests: &dyn Requests) -> BTreeMap<ConnectionId, Waiting> {
         let done =
             !self.waiting.is_empty() && (requests.users().is_some() || self.is_over(requests));

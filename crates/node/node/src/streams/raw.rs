@@ -1,8 +1,8 @@
-//! A connection to the raw port: bytes in, counts of newly durable bytes out, as the prototype of
-//! Zero-Copy Paxos has it.
+//! A connection to the raw port: bytes in, counts of newly durable bytes out, as in the prototype
+//! of Zero-Copy Paxos.
 //!
-//! The stream is made when the client connects, and closed for good when it closes its half.
-//! Nothing but counts can be said here: what goes wrong is the reason of a reset.
+//! The stream is made when the client connects, and closed permanently when it closes its half. The
+//! protocol has nothing but counts: errors are reported as the reason of a reset.
 
 use quorate_access::{Role, Who};
 use quorate_core::value::StreamName;
@@ -17,7 +17,7 @@ use crate::streams::{
     shared::{Cx, Owner, Shared},
 };
 
-/// Most counts that wait to be sent to one client.
+/// Maximum number of counts that wait to be sent to one client.
 const COUNTS_MAX: usize = 16;
 
 /// A raw connection.
@@ -29,26 +29,26 @@ pub(crate) struct Raw {
     output: Vec<u8>,
     /// All bytes of the stream before this position are durable.
     durable: u64,
-    /// Before this one, and the client knows.
+    /// Durable position reported to the client.
     told: u64,
     /// The client has sent its last byte.
     ended: bool,
     marked: bool,
 }
 
-/// How far it is.
+/// State of a connection.
 #[derive(Debug)]
 enum Step {
     Opening(StreamTag),
     Writing {
         piece: StreamName,
-        /// There was no room for the next bytes.
+        /// There was no space for the next bytes.
         full: bool,
     },
     Closing(StreamTag, StreamName),
     /// The client gets its last counts, and no more.
     Over,
-    /// It gets nothing more.
+    /// Sends nothing more.
     Broken(String),
 }
 
@@ -84,7 +84,8 @@ impl Raw {
         let own = cx.requests.status().member.node.0;
         let number = next_number(own, cx)?;
         let name = name_of(own, number);
-        // Nobody shows it again: it has to be another than that of any other stream of this name.
+        // The writer is never presented again: it has to differ from that of any other stream of
+        // this name.
         let moment = u128::from(cx.requests.wall_ms());
         let client = u128::from(self.id.0 & u64::from(u32::MAX));
         let writer = u128::from(own) << 96 | moment << 32 | client;
@@ -93,7 +94,7 @@ impl Raw {
         })
     }
 
-    /// Gives how many bytes were used: as many as there is room for.
+    /// Puts bytes as far as there is space; returns the number used.
     pub(crate) fn receive(&mut self, bytes: &[u8], cx: &mut Cx<'_>) -> usize {
         if let Step::Writing { piece, .. } = self.step
             && let Err(refusal) = cx.check(&self.login, Role::Writer)
@@ -128,7 +129,7 @@ impl Raw {
         }
     }
 
-    /// The client has sent its last byte, and all are taken: the stream ends here.
+    /// Ends the stream: the client has sent its last byte, and all are taken.
     pub(crate) fn half_closed(&mut self, cx: &mut Cx<'_>) {
         self.ended = true;
         let Step::Writing { piece, .. } = self.step else {
@@ -164,7 +165,7 @@ impl Raw {
                     self.half_closed(cx);
                 }
             }
-            // This node was behind, or another connection was faster: now it knows.
+            // This node lagged, or another connection was faster: now it knows.
             StreamEvent::Refused(_, Denied::Exists) => self.create(cx),
             StreamEvent::Refused(_, denied) => self.step = Step::Broken(denied.to_string()),
             StreamEvent::Failed(_, failure) => self.step = failed("open a stream", failure),
@@ -191,13 +192,13 @@ impl Raw {
         };
     }
 
-    /// All below is durable.
+    /// Records that all bytes before this position are durable.
     pub(crate) fn durable(&mut self, position: u64, cx: &mut Cx<'_>) {
         self.durable = self.durable.max(position);
         self.look_for_room(cx);
     }
 
-    /// Somebody else ended the piece: the client gets no more counts.
+    /// Handles the end of the piece by another party: the client gets no more counts.
     pub(crate) fn ended(&mut self, cx: &mut Cx<'_>) {
         let piece = match self.step {
             Step::Writing { piece, .. } => piece,
@@ -212,7 +213,7 @@ impl Raw {
         self.step = Step::Over;
     }
 
-    /// Whether there is room for what was not taken: gives how much.
+    /// Checks for space for untaken input, and returns its size.
     pub(crate) fn look_for_room(&mut self, cx: &mut Cx<'_>) -> usize {
         let Step::Writing { piece, full } = &mut self.step else {
             return 0;
@@ -229,8 +230,8 @@ impl Raw {
         matches!(self.step, Step::Writing { full: true, .. })
     }
 
-    /// What is to be sent. What became durable meanwhile waits until that is done, so that however
-    /// slow the client is, few counts wait.
+    /// Returns the bytes to send. Bytes that become durable meanwhile are counted after that, so
+    /// that however slow the client is, few counts wait.
     pub(crate) fn output(&mut self) -> &[u8] {
         if self.output.is_empty() {
             for _ in 0..COUNTS_MAX {
@@ -245,7 +246,7 @@ impl Raw {
         &self.output
     }
 
-    /// So much of it was sent.
+    /// Removes this number of sent bytes from the output.
     pub(crate) fn sent(&mut self, count: usize, shared: &mut Shared) {
         self.output.drain(..count);
         self.settle(shared);
@@ -275,7 +276,7 @@ impl Raw {
         }
     }
 
-    /// Whether the client is owed something: not unless it has ended the stream.
+    /// Returns whether the client is owed an answer: only if it has ended the stream.
     pub(crate) fn is_busy(&self) -> bool {
         match self.step {
             Step::Opening(_) | Step::Writing { .. } => self.ended,
@@ -285,7 +286,7 @@ impl Raw {
         }
     }
 
-    /// Something happened: tells the reactor if there is something to send, or to end.
+    /// Ends a step: notifies the reactor if there is something to send, or to end.
     pub(crate) fn settle(&mut self, shared: &mut Shared) {
         if self.is_broken() {
             self.output.clear();
@@ -300,8 +301,8 @@ impl Raw {
         self.marked = false;
     }
 
-    /// The client is gone. Bytes that it sent may be decided still; the stream stays open unless
-    /// its end was asked for.
+    /// Handles a disconnect. Bytes of the client may still be decided; the stream stays open unless
+    /// its end was requested.
     pub(crate) fn let_go(&mut self, cx: &mut Cx<'_>) {
         match std::mem::replace(&mut self.step, Step::Over) {
             Step::Opening(tag) => cx.leave(tag, Owner::Opening),
@@ -339,7 +340,8 @@ fn name_of(own: u32, number: u64) -> Name {
     name.parse().expect("letters, digits and dashes")
 }
 
-/// Behind all numbers that this node gave, as far as its table has them and it remembers.
+/// Returns a number above all that this node assigned, as far as its table has them and it
+/// remembers.
 fn next_number(own: u32, cx: &mut Cx<'_>) -> Result<u64, Failure> {
     let prefix = format!("raw-{own}-");
     let first: Name = prefix.parse().expect("letters, digits and dashes");
@@ -348,12 +350,12 @@ fn next_number(own: u32, cx: &mut Cx<'_>) -> Result<u64, Failure> {
         let Some(rest) = info.name.as_str().strip_prefix(&prefix) else {
             return false;
         };
-        // Users may choose such names, and a number behind which none comes.
+        // Users may choose such names, even one with the highest number.
         let number = rest.parse::<u32>().ok().map(u64::from);
         next = number.map_or(next, |number| next.max(number + 1));
         true
     });
-    // Others may have been asked for, and are not there yet.
+    // Others may be requested, and not exist yet.
     let number = next.max(cx.shared.raw_behind);
     cx.shared.raw_behind = number + 1;
     Ok(number)

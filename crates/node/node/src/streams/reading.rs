@@ -1,5 +1,5 @@
-//! What a read of a stream does next: a few reads of the replica are under way at a time, and what
-//! they bring is sent in the order of its positions.
+//! Steps of reading a stream: a few reads of the replica are in flight at a time, and their results
+//! are sent in the order of positions.
 
 use std::collections::VecDeque;
 
@@ -9,45 +9,45 @@ use quorate_stream::{Info, Name, table::Nowhere};
 
 use crate::streams::refusal::Refusal;
 
-/// Most bytes of one read of the replica, which ends where a position is a multiple of it.
+/// Maximum bytes of one read of the replica, which ends where a position is a multiple of it.
 pub(crate) const FETCH_BYTES_MAX: usize = 1 << 20;
 
-/// One read, from its request to its end.
+/// A read of a client, from its request to its end.
 #[derive(Debug)]
 pub(crate) struct Reading {
     pub(crate) name: Name,
-    /// Tells the stream from another of the same name that comes later.
+    /// Distinguishes the stream from a later one of the same name.
     id: u64,
-    /// Of the next byte to send.
+    /// Position of the next byte to send.
     position: u64,
     to: u64,
     follow: bool,
     step: Step,
-    /// Reads under way from `position` on, one behind the other.
+    /// Reads in flight, contiguous from `position` on.
     fetches: VecDeque<Fetch>,
 }
 
-/// What it waits for.
+/// Event that the read waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// That the table here has everything that was acknowledged before.
+    /// The local table reflects everything that was acknowledged before.
     Looking(StreamTag),
-    /// That there are bytes.
+    /// New bytes at the end of the stream.
     Waiting(StreamTag),
-    /// Bytes that were asked for, or that output is sent.
+    /// Requested bytes, or progress of sending output.
     Sending,
 }
 
-/// One read of the replica.
+/// A read of the replica.
 #[derive(Debug)]
 struct Fetch {
     tag: StreamTag,
     bytes: u64,
-    /// They came, and wait for those before them.
+    /// Bytes read, waiting for those before them.
     came: Option<Blocks>,
 }
 
-/// What is to be done.
+/// Next action.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     /// Ask for bytes from this position on.
@@ -55,11 +55,11 @@ pub(crate) enum Next {
         from: u64,
         bytes: usize,
     },
-    /// Ask to hear when there are more than up to this position.
+    /// Ask to be notified of bytes beyond this position.
     Wait(u64),
-    /// Wait until bytes come, or output is sent.
+    /// Wait until bytes arrive, or output is sent.
     Send,
-    /// Say that all is sent.
+    /// Report that all is sent.
     End {
         position: u64,
         finished: bool,
@@ -67,7 +67,7 @@ pub(crate) enum Next {
     Refuse(Refusal),
 }
 
-/// What an answer of the replica is for.
+/// Purpose of an answer of the replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum For {
     Look,
@@ -89,18 +89,18 @@ impl Reading {
         }
     }
 
-    /// Whether it has everything, and waits for more.
+    /// Returns whether the read is caught up and waits for more.
     pub(crate) const fn is_waiting(&self) -> bool {
         matches!(self.step, Step::Waiting(_))
     }
 
-    /// Bytes that came and cannot be sent yet, or may come at any time.
+    /// Returns the bytes that were read and cannot be sent yet, or are in flight.
     pub(crate) fn fetching(&self) -> usize {
         let bytes: u64 = self.fetches.iter().map(|fetch| fetch.bytes).sum();
         usize::try_from(bytes).unwrap_or(usize::MAX)
     }
 
-    /// Whether it asks for bytes as soon as there is room.
+    /// Returns whether it asks for bytes as soon as there is space.
     pub(crate) fn is_hungry(&self) -> bool {
         let asked_to = self.position + self.fetching() as u64;
         matches!(self.step, Step::Sending) && asked_to < self.to
@@ -116,7 +116,7 @@ impl Reading {
         step.into_iter().chain(open.map(|fetch| fetch.tag))
     }
 
-    /// What this answer is for, if it is for this read.
+    /// Returns the purpose of this answer, if it is for this read.
     pub(crate) fn asked(&self, tag: StreamTag) -> Option<For> {
         match self.step {
             Step::Looking(looking) if looking == tag => Some(For::Look),
@@ -128,8 +128,8 @@ impl Reading {
         }
     }
 
-    /// The table was looked at. A read that does not follow ends where the stream ends now, so that
-    /// it ends although somebody writes.
+    /// Begins after the look at the table. A read that does not follow ends at the present end of
+    /// the stream, so that it terminates despite concurrent writes.
     pub(crate) fn begin(&mut self, info: Option<&Info>) -> Result<(), Refusal> {
         let info = info.ok_or_else(Refusal::unknown)?;
         self.id = info.id;
@@ -139,7 +139,7 @@ impl Reading {
         Ok(())
     }
 
-    /// `room`: for how many bytes more there is room.
+    /// Returns the next action; `room` is the space for further bytes.
     pub(crate) fn next(&self, info: Option<&Info>, room: usize) -> Next {
         let Some(info) = info.filter(|info| self.is_of(info)) else {
             return Next::Refuse(Refusal::replaced());
@@ -166,24 +166,24 @@ impl Reading {
         }
     }
 
-    /// It looks no more, nor waits.
+    /// Ends looking or waiting.
     pub(crate) const fn go(&mut self) {
         self.step = Step::Sending;
     }
 
-    /// It was asked when there is more.
+    /// Records the request to be notified of more bytes.
     pub(crate) const fn wait(&mut self, tag: StreamTag) {
         self.step = Step::Waiting(tag);
     }
 
-    /// Bytes were asked for, behind those that were asked for before.
+    /// Records a fetch of the bytes after those requested before.
     pub(crate) fn fetch(&mut self, tag: StreamTag, bytes: usize) {
         self.step = Step::Sending;
         self.fetches.push_back(Fetch { tag, bytes: bytes as u64, came: None });
     }
 
-    /// A fetch brought bytes, maybe fewer than it asked for. Gives from where on how many are
-    /// missing.
+    /// Records the bytes of a fetch, maybe fewer than requested. Returns the position and number of
+    /// the missing ones.
     pub(crate) fn came(&mut self, number: usize, bytes: &Blocks) -> Option<(u64, usize)> {
         let before = self.fetches.iter().take(number);
         let from = self.position + before.map(|fetch| fetch.bytes).sum::<u64>();
@@ -195,13 +195,13 @@ impl Reading {
         (missing > 0).then_some((from + bytes.len() as u64, missing))
     }
 
-    /// What was missing behind a fetch was asked for.
+    /// Records the fetch of the bytes that were missing after another fetch.
     pub(crate) fn fetch_missing(&mut self, number: usize, tag: StreamTag, bytes: usize) {
         let fetch = Fetch { tag, bytes: bytes as u64, came: None };
         self.fetches.insert(number + 1, fetch);
     }
 
-    /// The next bytes to send, with their position, if they came.
+    /// Returns the next bytes to send, with their position, if they have arrived.
     pub(crate) fn next_bytes(&mut self) -> Option<(u64, Blocks)> {
         self.fetches.front()?.came.as_ref()?;
         let bytes = self.fetches.pop_front()?.came?;
@@ -210,7 +210,7 @@ impl Reading {
         Some((position, bytes))
     }
 
-    /// There were no bytes where some were asked for.
+    /// Handles the absence of bytes where some were asked for.
     pub(crate) fn nowhere(&self, nowhere: Nowhere) -> Next {
         match nowhere {
             Nowhere::BehindEnd { end, finished } if end == self.position => {
@@ -220,8 +220,8 @@ impl Reading {
         }
     }
 
-    /// Whether the bytes that come are of the stream that was asked for, and not of another that
-    /// was made under its name meanwhile.
+    /// Returns whether the bytes are of the requested stream, and not of another that was made
+    /// under its name meanwhile.
     pub(crate) const fn is_of(&self, info: &Info) -> bool {
         info.id == self.id
     }
@@ -276,7 +276,7 @@ mod tests {
             (20, ALL, true, info(10, 20, false), Next::Wait(20)),
             (20, ALL, true, info(10, 20, true), end(20, true)),
             (20, ALL, false, info(10, 20, false), end(20, false)),
-            // What came since the read began is another read's.
+            // Bytes appended since the read began belong to another read.
             (20, ALL, false, info(10, 30, true), end(20, false)),
             (15, 15, true, info(10, 20, true), end(15, false)),
             (20, 15, true, info(10, 20, false), end(20, false)),
@@ -309,7 +309,7 @@ mod tests {
         BlockPool::new(0, 0).copy(&vec![7; length])
     }
 
-    /// Asks for all that there is room for.
+    /// Requests as many bytes as there is space for.
     fn ask(reading: &mut Reading, now: &Info, tags: &mut u64) -> Vec<(u64, usize)> {
         let mut asked = Vec::new();
         while let Next::Fetch { from, bytes } = reading.next(Some(now), usize::MAX) {

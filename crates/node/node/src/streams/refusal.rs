@@ -1,4 +1,4 @@
-//! Why something is not done, as a client is told.
+//! Reasons for refusals, as sent to clients.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ use quorate_replica::front::Failure;
 use quorate_stream::{BadName, Denied, table::Nowhere};
 use quorate_wire::streams::{Answer, Code, Malformed, VERSION};
 
-/// What [`Answer::Error`] says.
+/// Content of [`Answer::Error`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub(crate) code: Code,
@@ -76,7 +76,7 @@ impl Refusal {
         }
     }
 
-    /// What happened, for people.
+    /// Returns the description, for people.
     pub(crate) fn detail(&self) -> &str {
         &self.detail
     }

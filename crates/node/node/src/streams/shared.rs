@@ -1,4 +1,4 @@
-//! What all connections have in common: whose a request is, and the memory that is counted.
+//! State shared by all connections: the owners of requests, and the memory that is counted.
 
 use std::collections::VecDeque;
 
@@ -11,31 +11,31 @@ use quorate_replica::{
 };
 use rustc_hash::FxHashMap;
 
-/// Whose a request is.
+/// Owner of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owner {
     Connection(ConnectionId),
-    /// It waits until something happens, which may be never.
+    /// Waits for an event that may never happen.
     Follower(ConnectionId),
-    /// Its connection is gone, and nobody will close the piece that it opens.
+    /// Disconnected; its client will not close the piece that this request opens.
     Opening,
-    /// Its connection is gone, and nobody will ask again that this piece is closed.
+    /// Disconnected; its client will not repeat the request to close this piece.
     Closing(StreamName),
 }
 
-/// What all connections have in common.
+/// State shared by all connections.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     tags: Tags<Owner>,
-    /// Which connection writes a piece.
+    /// Connection that writes each piece.
     pub(crate) pieces: FxHashMap<StreamName, ConnectionId>,
-    /// They have something to send, or are to be closed.
+    /// Connections with output, or to be closed.
     pub(crate) dirty: VecDeque<ConnectionId>,
-    /// Their output was sent, and they have more to ask for.
+    /// Connections whose output was sent, and that have more to ask for.
     pub(crate) hungry: Vec<ConnectionId>,
-    /// There was no room for what they have to put.
+    /// Connections that wait for space for their bytes.
     pub(crate) full: RoundRobin<ConnectionId>,
-    /// The next number for the stream of a raw connection, as far as this front gave them.
+    /// Next number for the stream of a raw connection, as far as this front has assigned them.
     pub(crate) raw_behind: u64,
     /// Requests of followers.
     waits: usize,
@@ -45,7 +45,7 @@ pub(crate) struct Shared {
     pub(crate) forbidden: u64,
     /// Passwords that are being checked.
     pub(crate) desk: Desk<ConnectionId>,
-    /// Those that did not fit.
+    /// Wrong passwords.
     pub(crate) wrong_passwords: u64,
 }
 
@@ -55,7 +55,7 @@ impl Shared {
         StreamTag(self.tags.give(owner).0)
     }
 
-    /// Whose the request was.
+    /// Removes a request and returns its owner.
     pub(crate) fn take(&mut self, tag: StreamTag) -> Option<Owner> {
         let owner = self.tags.take(Tag(tag.0))?;
         self.waits -= usize::from(matches!(owner, Owner::Follower(_)));
@@ -68,7 +68,7 @@ impl Shared {
     }
 }
 
-/// What a connection needs of everything around it.
+/// Context of a connection.
 pub(crate) struct Cx<'a> {
     pub(crate) shared: &'a mut Shared,
     pub(crate) requests: &'a mut dyn Requests,
@@ -93,7 +93,7 @@ impl Cx<'_> {
         asked.map(|()| tag)
     }
 
-    /// Nobody waits for the answer any more.
+    /// Drops the request: its answer is no longer wanted.
     pub(crate) fn forget(&mut self, tag: StreamTag) {
         self.shared.take(tag);
         if let Ok(streams) = self.streams() {
@@ -101,7 +101,7 @@ impl Cx<'_> {
         }
     }
 
-    /// The answer still matters, although its connection is gone.
+    /// Reassigns a request whose connection is gone, because its answer still matters.
     pub(crate) fn leave(&mut self, tag: StreamTag, to: Owner) {
         if let Some(owner) = self.shared.tags.get_mut(Tag(tag.0)) {
             *owner = to;

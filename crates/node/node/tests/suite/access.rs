@@ -1,4 +1,4 @@
-//! What clients may do: by their certificates or passwords, and as long as they may.
+//! Rights of clients: by their certificates or passwords, and until they are revoked.
 
 use std::{
     collections::VecDeque,
@@ -64,7 +64,7 @@ fn readers_read_and_only_writers_change_anything() {
             assert_eq!(refused, role < Some(needs), "{who}: {heard:?}");
         }
     }
-    // A connection that was refused goes on, and what it may do it does.
+    // A connection continues after a refusal, and may do anything else that it has the role for.
     let id = client(&mut node, "bob");
     node.say(id, open("u"));
     node.say(id, Ask::List { after: "" });
@@ -124,8 +124,8 @@ fn the_raw_port_is_for_writers() {
     assert_eq!(node.resets, [""; 0]);
 }
 
-/// [access-4] Whoever comes before it is known who may do what waits, with all that was said, and
-/// not for ever.
+/// [access-4] A client that connects before the access rights are known waits, with all its input,
+/// and not indefinitely.
 #[test]
 fn a_node_that_does_not_know_who_may_do_what_lets_clients_wait() {
     let mut node = guarded();
@@ -159,10 +159,10 @@ fn a_node_that_does_not_know_who_may_do_what_lets_clients_wait() {
     assert!(why.contains("no leader was found in time"), "{why}");
 }
 
-/// The password of a hash is what stands behind this.
+/// A hash is this prefix and the password.
 const HASH: &str = "$argon2id$";
 
-/// Checks passwords when the test says so.
+/// Checks passwords when the test lets it.
 #[derive(Clone, Debug, Default)]
 struct Desk(Arc<Mutex<Queues>>);
 
@@ -200,7 +200,8 @@ impl Checker for Desk {
     }
 }
 
-/// `web` writes, `bob` reads, each by a password that is the name; and who checks passwords.
+/// Returns a node on which `web` writes and `bob` reads, each by a password that is the name; and
+/// the checker of passwords.
 fn with_passwords() -> (Node<StreamFront>, Desk) {
     let desk = Desk::default();
     let mut node = Node::with(StreamFront::default().with_checker(Box::new(desk.clone())));
@@ -222,7 +223,7 @@ fn login<'a>(name: &'a str, password: &'a str) -> Ask<'a> {
     Ask::Login { name, password }
 }
 
-/// Somebody who has no certificate, and has said hello.
+/// Connects a client without a certificate that has said hello.
 fn nobody(node: &mut Node<StreamFront>) -> ConnectionId {
     let id = node.at_as(Door::Streams, Who::Nobody);
     node.say(id, Ask::Hello { version: VERSION });
@@ -238,7 +239,7 @@ fn who_has_a_password_may_what_its_user_may() {
     node.settle();
     let heard = node.hear(id);
     assert!(heard[0].starts_with("error forbidden"), "{heard:?}");
-    // What comes behind waits, and is not lost.
+    // Later input waits, and is not lost.
     node.say(id, login("web", "web"));
     node.say(id, open("t"));
     node.settle();
@@ -258,7 +259,7 @@ fn who_has_a_password_may_what_its_user_may() {
     let heard = node.hear(id);
     assert_eq!(heard[0], "Known");
     assert!(heard[1].starts_with("error forbidden"), "{heard:?}");
-    // [access-2] What is taken away is gone.
+    // [access-2] A revoked right is gone.
     let gone = Command::Remove { name: "bob".to_owned() };
     let users = node.played.users.as_mut().unwrap();
     users.execute(&gone.encode()).unwrap();
@@ -285,7 +286,7 @@ fn a_wrong_password_ends_the_connection_and_is_counted() {
         assert!(!node.is_open(id));
         assert_eq!(node.front.refused().wrong_passwords, before + 1);
     }
-    // Its password is another one before the verdict comes.
+    // The password changes before the verdict arrives.
     let id = nobody(&mut node);
     node.say(id, login("web", "web"));
     let command = Command::Set {
@@ -298,7 +299,7 @@ fn a_wrong_password_ends_the_connection_and_is_counted() {
     desk.judge();
     node.settle();
     assert!(node.hear(id)[0].starts_with("error wrong-password"));
-    // Who has hung up is not missed.
+    // A client that disconnected is not missed.
     let id = nobody(&mut node);
     node.say(id, login("web", "new"));
     node.hang_up(id);

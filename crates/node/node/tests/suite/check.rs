@@ -1,4 +1,4 @@
-//! What must hold for any bytes that a client of byte streams may send.
+//! Invariants for any bytes that a client of byte streams may send.
 
 use std::collections::BTreeMap;
 
@@ -7,8 +7,8 @@ use quorate_wire::streams::SMALL_BYTES_MAX;
 
 use crate::node::Node;
 
-/// The first byte says in how large pieces the others arrive. What happens does not depend on it,
-/// but for how often the client is told what is durable.
+/// The first byte determines the size of the pieces in which the others arrive. The outcome does
+/// not depend on it, except for the number of durability notifications.
 pub(crate) fn check(bytes: &[u8]) {
     let Some((first, stream)) = bytes.split_first() else {
         return;
@@ -18,7 +18,7 @@ pub(crate) fn check(bytes: &[u8]) {
     assert_eq!(pieces, whole, "in pieces of {}", 1 + usize::from(*first));
 }
 
-/// What is left when a client has sent this: streams with their ends, and what it heard but for
+/// Returns the state after a client has sent this: streams with their ends, and its answers except
 /// `Durable`.
 fn serve(stream: &[u8], piece: usize) -> (BTreeMap<String, u64>, Vec<String>) {
     let mut node = Node::new();

@@ -1,4 +1,4 @@
-//! Two fronts behind one node.
+//! Two fronts of one node.
 
 use quorate_node::streams::{Doors, StreamFront};
 use quorate_replica::{
@@ -9,7 +9,7 @@ use quorate_wire::streams::Ask;
 
 use crate::node::Node;
 
-/// A front for commands that counts what it is told, and answers each byte by itself.
+/// A front for commands that counts its notifications, and answers each byte by itself.
 #[derive(Debug, Default)]
 struct Echo {
     open: Vec<ConnectionId>,

@@ -20,7 +20,7 @@ fn sent(asks: &[Ask<'_>]) -> Vec<u8> {
     bytes
 }
 
-/// What a client hears that sends this, and whether it may go on.
+/// Returns the answers to a client that sends this, and whether it may continue.
 fn told(bytes: &[u8]) -> (Vec<String>, bool) {
     let mut node = Node::new();
     let id = node.stranger();
@@ -41,7 +41,7 @@ fn a_client_is_greeted_and_told_where_the_leader_is() {
     );
 }
 
-/// One error, and then the end: whatever follows is not understood.
+/// A violation is answered with one error, and the connection ends: any input after it is ignored.
 #[test]
 fn what_breaks_the_rules_gets_one_error_and_ends() {
     let frame = |kind: u8, length: usize| {

@@ -9,21 +9,21 @@ use quorate_wire::streams::{Answer, Ask, Code, Found, How, VERSION, decode_answe
 
 use crate::played::Played;
 
-/// Most that one read of a socket gives a front.
+/// Maximum bytes that one read of a socket passes to a front.
 const READ_BYTES: usize = 64 << 10;
 
 /// A client's socket, from the node's side.
 #[derive(Debug, Default)]
 struct Socket {
-    /// What the client sent and no front took.
+    /// Bytes sent by the client and not taken by a front.
     input: Vec<u8>,
-    /// What the client got and did not look at.
+    /// Bytes received by the client and not read.
     output: Vec<u8>,
     /// The client has sent its last byte.
     half_closed: bool,
-    /// The front was told.
+    /// The front was notified of that.
     end_told: bool,
-    /// How many bytes may be sent to it now.
+    /// Bytes that may be sent to it now.
     window: usize,
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct Node<F> {
     pub(crate) front: F,
     pub(crate) played: Played,
     sockets: BTreeMap<ConnectionId, Socket>,
-    /// What clients got whose connections the node has closed.
+    /// Output of clients whose connections the node has closed.
     gone: BTreeMap<ConnectionId, Vec<u8>>,
     /// Why connections were reset.
     pub(crate) resets: Vec<String>,
@@ -61,7 +61,7 @@ impl<F: Front> Node<F> {
         }
     }
 
-    /// A client connects, and says nothing.
+    /// Connects a client that sends nothing.
     pub(crate) fn stranger(&mut self) -> ConnectionId {
         self.at(Door::Streams)
     }
@@ -71,7 +71,7 @@ impl<F: Front> Node<F> {
         self.at_as(door, Who::Nobody)
     }
 
-    /// The same, with a certificate.
+    /// Connects a client with a certificate.
     pub(crate) fn at_as(&mut self, door: Door, who: Who) -> ConnectionId {
         self.last += 1;
         let id = ConnectionId(self.last);
@@ -82,7 +82,7 @@ impl<F: Front> Node<F> {
         id
     }
 
-    /// A client that said hello.
+    /// Connects a client that said hello.
     pub(crate) fn client(&mut self) -> ConnectionId {
         let id = self.stranger();
         self.say(id, Ask::Hello { version: VERSION });
@@ -127,13 +127,13 @@ impl<F: Front> Node<F> {
         self.turn();
     }
 
-    /// The same, without a turn.
+    /// Queues input without a turn.
     pub(crate) fn queue(&mut self, id: ConnectionId, bytes: &[u8]) {
         let socket = self.sockets.get_mut(&id).expect("an open socket");
         socket.input.extend_from_slice(bytes);
     }
 
-    /// What the client got, as it came.
+    /// Returns the raw bytes that the client received.
     pub(crate) fn raw(&mut self, id: ConnectionId) -> Vec<u8> {
         if let Some(output) = self.gone.remove(&id) {
             return output;
@@ -142,7 +142,7 @@ impl<F: Front> Node<F> {
         std::mem::take(&mut socket.output)
     }
 
-    /// What the client sent and the front did not take.
+    /// Returns the number of bytes that the client sent and the front did not take.
     pub(crate) fn left_over(&self, id: ConnectionId) -> usize {
         self.sockets[&id].input.len()
     }
@@ -188,7 +188,7 @@ impl<F: Front> Node<F> {
         }
     }
 
-    /// One turn of the reactor: input, the replica's news, output.
+    /// Runs a turn of the reactor: input, the replica's events, output.
     pub(crate) fn turn(&mut self) {
         self.feed();
         self.front.poll(&mut self.played);
@@ -240,7 +240,7 @@ impl<F: Front> Node<F> {
         while let Some(id) = self.front.next_dirty() {
             dirty.push(id);
         }
-        // A socket that was full is written again when it has room.
+        // A socket that was full is written again when it has space.
         dirty.extend(self.sockets.keys());
         dirty.sort();
         dirty.dedup();
@@ -285,14 +285,14 @@ impl<F: Front> Node<F> {
         }
     }
 
-    /// What a client heard since it was last asked, whole frames only; bytes of streams as their
-    /// count.
+    /// Returns the client's answers since the last call, whole frames only; bytes of streams as
+    /// their count.
     pub(crate) fn hear(&mut self, id: ConnectionId) -> Vec<String> {
         self.turn();
         self.hear_now(id)
     }
 
-    /// The same, without a turn.
+    /// As `hear`, without a turn.
     pub(crate) fn hear_now(&mut self, id: ConnectionId) -> Vec<String> {
         let mut heard = Vec::new();
         self.frames(id, |answer| {

@@ -1,4 +1,4 @@
-//! A played replica: a real table of streams, and bytes that are decided when the test says so.
+//! A played replica: a real table of streams, and bytes that are decided when the test lets them.
 
 use std::{
     cell::Cell,
@@ -27,7 +27,7 @@ use quorate_stream::{
 
 /// Slots are far above positions.
 const FIRST_SLOT: u64 = 1 << 40;
-/// Most room for bytes that are read to where they are kept.
+/// Maximum space for bytes that are read to where they are kept.
 const FILL_BYTES: usize = 100_000;
 /// This node.
 const OWN: NodeId = NodeId(1);
@@ -60,7 +60,7 @@ impl Event {
     }
 }
 
-/// What waits until the test lets it happen.
+/// Requests that wait until the test lets them happen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Asked {
     Command(StreamTag, Command),
@@ -72,7 +72,7 @@ enum Asked {
 #[derive(Debug)]
 struct Piece {
     name: Name,
-    /// How many of its bytes are decided.
+    /// Number of decided bytes.
     decided: usize,
 }
 
@@ -92,19 +92,19 @@ pub(crate) struct Played {
     pub(crate) room: usize,
     /// Bytes that all pieces together may be given; `None`: as much as one of them.
     pub(crate) shared_room: Option<usize>,
-    /// How often somebody asked for the room of a piece.
+    /// Number of queries for the space of a piece.
     pub(crate) rooms_asked: Cell<usize>,
     /// Every call is refused.
     pub(crate) refuse: Option<Failure>,
     /// There are no streams at all.
     pub(crate) none: bool,
     pub(crate) leader: Option<String>,
-    /// Who may do what, if that is known.
+    /// Access rights, if known.
     pub(crate) users: Option<Users>,
     pub(crate) wall_ms: u64,
     pub(crate) forgotten: Vec<StreamTag>,
     pub(crate) abandoned: Vec<StreamName>,
-    /// Memory for what is read.
+    /// Memory for reads.
     pool: BlockPool,
 }
 
@@ -135,17 +135,17 @@ impl Default for Played {
 }
 
 impl Played {
-    /// What a front hears next.
+    /// Returns the next event for a front.
     pub(crate) fn next_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
-    /// Says this although nothing of the kind happened.
+    /// Queues this event although nothing of the kind happened.
     pub(crate) fn say(&mut self, event: Event) {
         self.events.push_back(event);
     }
 
-    /// The oldest request that is open; nobody will answer it.
+    /// Removes the oldest open request, which is never answered.
     pub(crate) fn swallow(&mut self) -> Option<StreamTag> {
         self.asked.pop_front().map(|asked| match asked {
             Asked::Command(tag, _) | Asked::Look(tag) | Asked::Read(tag, ..) => tag,
@@ -167,7 +167,7 @@ impl Played {
         self.table.info(&name.parse().unwrap())
     }
 
-    /// Lets everything that was asked happen, in its order. A close comes behind all bytes.
+    /// Executes all requests, in order. A close follows all bytes.
     pub(crate) fn settle(&mut self) {
         while let Some(asked) = self.asked.pop_front() {
             match asked {
@@ -199,7 +199,7 @@ impl Played {
         self.wake();
     }
 
-    /// Another node does this.
+    /// Executes a command as another node.
     pub(crate) fn elsewhere(&mut self, command: &Command) -> Result<Done, Denied> {
         let done = self.execute(command);
         self.wake();
@@ -275,7 +275,7 @@ impl Played {
         }
     }
 
-    /// Those who wait at a position where there is something now.
+    /// Wakes the requests that wait at a position where there is something now.
     fn wake(&mut self) {
         let (table, events) = (&self.table, &mut self.events);
         self.waits.retain(|(tag, name, position)| {
@@ -339,7 +339,7 @@ impl StreamRequests for Played {
         read: &mut dyn FnMut(&mut [u8]) -> usize,
     ) -> usize {
         assert!(bytes_max <= self.room(piece), "more than there is room for");
-        // As where a piece ends: it gives less room than was asked for.
+        // As at the end of a piece: less space than requested.
         let mut memory = vec![0; bytes_max.min(FILL_BYTES)];
         let count = read(&mut memory);
         self.put(piece, &memory[..count])
@@ -355,7 +355,7 @@ impl StreamRequests for Played {
     fn abandon(&mut self, piece: StreamName) {
         self.abandoned.push(piece);
         self.decide_of(piece, usize::MAX);
-        // Nobody asked: its end is no news for anybody.
+        // Not requested by a front: its end is not reported.
         self.pieces.remove(&piece);
         let _ = self.execute(&Command::Close { stream: piece, finish: false });
     }

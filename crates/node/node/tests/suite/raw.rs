@@ -24,7 +24,7 @@ fn piece(node: &Raw, name: &str) -> StreamName {
     node.played.info(name).unwrap().writing.unwrap()
 }
 
-/// Another node makes a stream of this name.
+/// Makes a stream of this name at another node.
 fn made_elsewhere(played: &mut Played, name: &str, number: u32) {
     let stream = StreamName { boot: 7, number, ..StreamName::default() };
     let open = Command::Open {
@@ -62,7 +62,7 @@ fn newly_durable_bytes_are_counted_and_a_half_close_ends_the_stream() {
     assert_eq!(node.front.open_requests(), 0);
 }
 
-/// `nc` sends and ends before the stream is there.
+/// `nc` sends and ends before the stream exists.
 #[test]
 fn what_came_before_the_stream_was_open_is_in_it() {
     for bytes in [&b""[..], b"abc"] {
@@ -118,7 +118,7 @@ fn numbers_go_on_behind_those_that_there_are() {
     assert!(ids.iter().all(|id| node.front.ready(*id)));
     assert!(node.played.info("raw-1-9").is_some() && node.played.info("raw-1-10").is_some());
 
-    // A node that comes back, and is behind: the names that it does not know are refused.
+    // A node that restarted and lags: names that it does not know are refused.
     node.front = StreamFront::default();
     let id = node.at(Door::StreamsRaw);
     for (name, number) in [("raw-1-11", 100), ("raw-1-14", 101)] {
@@ -148,7 +148,7 @@ fn a_client_is_not_read_while_there_is_no_room() {
     assert_eq!(told, 25);
     let info = node.played.info("raw-1-1").unwrap();
     assert_eq!((info.end, info.finished), (25, true));
-    // Room that others left.
+    // Space that others left.
     let id = connect(&mut node);
     node.played.room = 0;
     node.send(id, b"abc");
@@ -172,7 +172,7 @@ fn a_client_that_breaks_off_leaves_its_stream_open() {
     node.hang_up(id);
     node.settle();
     assert_eq!(node.played.info("raw-1-2").unwrap().writing, None);
-    // Behind its end: that was asked for, and is done.
+    // After its end, which was requested and is carried out.
     let id = connect(&mut node);
     node.send(id, b"abc");
     node.half_close(id);
@@ -203,7 +203,7 @@ fn a_writer_whose_piece_is_ended_gets_no_more_counts() {
     }
 }
 
-/// Nothing can be said here.
+/// Raw connections have no error messages.
 #[test]
 fn what_goes_wrong_resets_the_connection() {
     // Nothing can be opened.

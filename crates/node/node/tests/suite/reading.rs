@@ -7,7 +7,7 @@ use quorate_wire::streams::{Ask, How};
 
 use crate::node::Node;
 
-/// What all frames of bytes have before them.
+/// Maximum total of the heads of all data frames.
 const HEADS_MAX: usize = 1024;
 
 fn pattern(length: usize) -> Vec<u8> {
@@ -75,7 +75,7 @@ fn a_position_that_does_not_exist_is_an_error_and_never_a_skip() {
     }
 }
 
-/// [read-1] A read that is asked for after something was acknowledged sees it.
+/// [read-1] A read that is requested after an acknowledgement reflects it.
 #[test]
 fn nothing_is_answered_before_the_replica_was_asked_how_fresh_it_is() {
     let mut node = Node::new();
@@ -125,7 +125,7 @@ fn a_slow_reader_holds_little_and_stops_nobody() {
     assert!(node.front.held_bytes_of(slow) <= 256, "what was for output is given back");
 }
 
-/// Else the reactor would turn and turn.
+/// A full socket does not make the reactor spin.
 #[test]
 fn a_full_socket_is_no_reason_for_the_next_turn() {
     let mut node = Node::new();
@@ -212,7 +212,7 @@ fn a_follower_ends_at_its_last_position_too() {
     assert_eq!(node.hear(id), ["1 bytes from 3", "End { position: 4, finished: false }"]);
 }
 
-/// Else a reader of a busy stream would never end.
+/// Otherwise a reader of a busy stream would never end.
 #[test]
 fn who_does_not_follow_gets_what_there_was_when_the_read_began() {
     let mut node = Node::new();
@@ -264,7 +264,7 @@ fn a_trim_under_a_reader_is_an_error() {
     assert!(node.is_open(id));
 }
 
-/// The bytes behind a position of one stream are not those behind the same position of another that
+/// The bytes after a position of one stream are not those after the same position of another that
 /// has its name now.
 #[test]
 fn another_stream_of_the_same_name_is_not_read_on() {
@@ -288,7 +288,7 @@ fn another_stream_of_the_same_name_is_not_read_on() {
     }
 }
 
-/// The same when the answer of a read was on its way.
+/// The same while the answer of a read is in flight.
 #[test]
 fn bytes_of_another_stream_that_come_late_are_not_sent() {
     let mut node = Node::new();

@@ -1,4 +1,5 @@
-//! Requests of a program, and what a replica is asked for them: no sockets, no threads, no clock.
+//! Requests of a program, and the resulting requests to a replica: no sockets, no threads, no
+//! clock.
 
 use std::sync::mpsc::{TryRecvError, channel};
 
@@ -6,8 +7,7 @@ use quorate::{Failure, NotDone, local};
 use quorate_replica::front::{Completion, Front as _};
 use quorate_testbed::asked::Asked;
 
-/// [time-2] Deadlines are made by the clock of the node that takes the command, not by the
-/// program's.
+/// [time-2] Deadlines follow the clock of the node that takes the command, not the program's.
 #[test]
 fn a_command_with_a_deadline_is_made_with_the_time_of_the_node() {
     let (local, mut front) = local().expect("an eventfd");

@@ -18,7 +18,7 @@ use quorate::{
 use quorate_testbed::process::free_port;
 use quorate_wire::streams::{Answer, Ask, Found, VERSION, decode_answer};
 
-/// A list of everything that was ever said.
+/// A list of all commands.
 #[derive(Default)]
 struct Journal(Vec<u8>);
 
@@ -39,8 +39,7 @@ fn alone(folder: &Path) -> Embedded {
     Builder::new(folder).start(Journal::default).expect("starts")
 }
 
-/// What was executed is there after a restart, rebuilt from the log; embedded zero bytes survive
-/// (G19).
+/// Executed commands survive a restart, rebuilt from the log; embedded zero bytes survive (G19).
 #[test]
 fn a_replica_alone_remembers() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -54,8 +53,8 @@ fn a_replica_alone_remembers() {
     assert_eq!(replica.execute("two").expect("executed"), b"11");
 }
 
-/// Many commands at once from one thread; each is heard of once, also of those that the end of the
-/// node overtakes.
+/// Many commands submitted at once from one thread each end with one notification, even if the end
+/// of the node overtakes them.
 #[test]
 fn commands_are_submitted_without_waiting() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -87,7 +86,7 @@ fn commands_are_submitted_without_waiting() {
     assert_eq!(told.iter().count(), 100, "each is heard of once");
 }
 
-/// A command under a number of a session is executed once, and told again what it was told.
+/// A command under a number of a session is executed once, and repeats return the first reply.
 #[test]
 fn a_numbered_command_is_executed_once() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -111,7 +110,7 @@ fn a_numbered_command_is_executed_once() {
     assert_eq!(told.recv(), Ok(Err(NotDone(Failure::NoSession))));
 }
 
-/// A node whose founder never comes is given up on.
+/// A start whose founder never answers can be abandoned.
 #[test]
 fn a_start_can_be_given_up() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -207,8 +206,8 @@ fn devices_vote_for_replicas() {
     assert_eq!(story.len(), 2 * executed);
 }
 
-/// Three replicas in one process: every node takes commands, every node tells the same story, and
-/// two go on without the third.
+/// Three replicas in one process: every node takes commands, all nodes agree, and two continue
+/// without the third.
 #[test]
 fn three_replicas_agree() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -1,4 +1,4 @@
-//! Questions about users and roles, and what nodes need to know of somebody who says who they are.
+//! Queries about users and roles, and the data that nodes need to authenticate a client.
 
 use bytes::Bytes;
 use prost::Message;
@@ -19,12 +19,11 @@ use crate::{
 /// A question.
 #[derive(Clone, PartialEq, Message)]
 pub struct AuthAsk {
-    /// Which.
     #[prost(oneof = "auth_ask::What", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9")]
     pub what: Option<What>,
 }
 
-/// Ranges that somebody wants to read.
+/// Ranges that a client wants to read.
 #[derive(Clone, PartialEq, Message)]
 pub struct Ranges {
     /// Key and end of each.
@@ -36,28 +35,28 @@ pub struct Ranges {
 pub mod auth_ask {
     pub use super::Ranges;
 
-    /// What is asked.
+    /// The question.
     #[derive(Clone, PartialEq, prost::Oneof)]
     pub enum What {
-        /// Who that is, for a node.
+        /// Credentials of a user, for a node.
         #[prost(string, tag = "1")]
         Credentials(String),
-        /// Whether somebody may do everything.
+        /// May the user do everything?
         #[prost(bool, tag = "2")]
         Root(bool),
-        /// Whether somebody may read these.
+        /// May the user read these ranges?
         #[prost(message, tag = "3")]
         Read(Ranges),
-        /// Whether somebody may keep this lease alive.
+        /// May the user keep this lease alive?
         #[prost(int64, tag = "4")]
         Keep(i64),
-        /// Whether auth is on.
+        /// Is auth on?
         #[prost(bool, tag = "5")]
         Status(bool),
-        /// Which users there are.
+        /// List of users.
         #[prost(bool, tag = "6")]
         Users(bool),
-        /// Which roles there are.
+        /// List of roles.
         #[prost(bool, tag = "7")]
         Roles(bool),
         /// The roles of a user.
@@ -71,16 +70,16 @@ pub mod auth_ask {
 
 use auth_ask::What;
 
-/// What a node has to know of a user, to say who sent a token or a password.
+/// Data that a node needs of a user to verify a token or a password.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct Credentials {
-    /// Whether auth is on.
+    /// Auth is on.
     #[prost(bool, tag = "1")]
     pub enabled: bool,
-    /// Its revision.
+    /// Revision of users and roles.
     #[prost(uint64, tag = "2")]
     pub revision: u64,
-    /// What signs tokens.
+    /// Key that signs tokens.
     #[prost(bytes = "bytes", tag = "3")]
     pub secret: Bytes,
     /// The auth revision at which auth was turned on.
@@ -89,7 +88,7 @@ pub struct Credentials {
     /// The auth revision of the user's password; 0: there is no such user.
     #[prost(uint64, tag = "5")]
     pub since: u64,
-    /// Of the password; empty if there is none.
+    /// Hash of the password; empty if there is none.
     #[prost(string, tag = "6")]
     pub hash: String,
     /// This node's time, Unix time in milliseconds.
@@ -97,7 +96,7 @@ pub struct Credentials {
     pub now_ms: u64,
 }
 
-/// What etcd says of the role root, whatever it was granted.
+/// Returns the permission that etcd reports for the role root, whatever was granted to it.
 fn everything() -> Permission {
     Permission {
         perm_type: Type::Readwrite.into(),
@@ -107,7 +106,7 @@ fn everything() -> Permission {
 }
 
 impl Auth {
-    /// Answers; it was asked before whether somebody may know ([`Auth::may_ask`]).
+    /// Answers a query; the caller has checked that the user may ask it ([`Auth::may_ask`]).
     pub(crate) fn answer(
         &self,
         ask: &AuthAsk,

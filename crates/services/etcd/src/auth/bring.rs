@@ -10,19 +10,19 @@ use super::{
 };
 use crate::proto::authpb::{Permission, permission::Type};
 
-/// A row of the store: where it is, and what it holds.
+/// A row of the store: place and content.
 type Row = (Vec<u8>, Vec<u8>);
 
-/// All that is brought.
+/// Imported users, roles and their state.
 #[derive(Clone, Debug, Default)]
 pub struct Brought {
-    /// Whether they matter.
+    /// Auth is on.
     pub enabled: bool,
     /// Moved with every change of users and roles.
     pub revision: u64,
-    /// In the order of their names.
+    /// In order of names.
     pub users: Vec<BroughtUser>,
-    /// In the order of their names.
+    /// In order of names.
     pub roles: Vec<BroughtRole>,
 }
 
@@ -40,7 +40,6 @@ pub struct BroughtUser {
 /// A role.
 #[derive(Clone, Debug)]
 pub struct BroughtRole {
-    /// Which.
     pub name: String,
     /// In any order.
     pub permissions: Vec<Permission>,
@@ -64,8 +63,8 @@ fn named(name: &str) -> Result<(), String> {
 }
 
 impl Brought {
-    /// Their rows, in order, or why this service cannot take them. The secret signs tokens; root
-    /// may have another password.
+    /// Returns the rows of users and roles, in order, or the reason why this service cannot take
+    /// them. The secret signs tokens; root may be given another password.
     pub(crate) fn rows(
         &self,
         secret: &[u8; SECRET_BYTES],

@@ -1,14 +1,13 @@
-//! On whose behalf something is asked for, as a command or a query carries it.
+//! Identity on whose behalf a command or a query is sent, encoded with it.
 
 /// On whose behalf.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum By {
-    /// Somebody who did not say who they are.
+    /// An unauthenticated client.
     #[default]
     Nobody,
     /// A user, as a node knew them.
     User {
-        /// Which.
         name: String,
         /// The auth revision under which the node let them in.
         revision: u64,
@@ -17,20 +16,20 @@ pub enum By {
     Member,
 }
 
-/// In front of what a user asks for. No command and no query has this number.
+/// Prefix of a user's requests. No command and no query has this number.
 const USER: u8 = 0xfe;
-/// In front of what a node asks for itself.
+/// Prefix of a node's own requests.
 const MEMBER: u8 = 0xff;
 
 impl By {
-    /// What is asked for, with this in front of it.
+    /// Prepends the identity to the encoded request.
     pub fn before(&self, bytes: Vec<u8>) -> Vec<u8> {
         match self {
             Self::Nobody => bytes,
             Self::Member => [&[MEMBER], &bytes[..]].concat(),
             Self::User { name, revision } => {
-                // Names are of bounded length ([`super::NAME_BYTES_MAX`]); a longer one is
-                // nobody's.
+                // Names are of bounded length ([`super::NAME_BYTES_MAX`]); no user has a longer
+                // one.
                 let length = u16::try_from(name.len()).unwrap_or(0);
                 let name = name.as_bytes().get(..usize::from(length)).unwrap_or_default();
                 let head = [&[USER], &revision.to_be_bytes()[..], &length.to_be_bytes(), name];
@@ -39,7 +38,7 @@ impl By {
         }
     }
 
-    /// On whose behalf, and what is asked for. `None`: it makes no sense.
+    /// Splits the identity from the encoded request. `None`: it is malformed.
     pub fn split(bytes: &[u8]) -> Option<(Self, &[u8])> {
         match bytes.split_first() {
             Some((&MEMBER, rest)) => Some((Self::Member, rest)),

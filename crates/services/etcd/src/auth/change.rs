@@ -20,10 +20,9 @@ use crate::{
     store::counted::Counted,
 };
 
-/// A change of who may do what.
+/// A change of users, roles or permissions.
 #[derive(Clone, PartialEq, Message)]
 pub struct AuthChange {
-    /// Which.
     #[prost(oneof = "auth_change::What", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11")]
     pub what: Option<What>,
 }
@@ -35,40 +34,40 @@ pub mod auth_change {
         AuthUserRevokeRoleRequest, Bytes, NewPassword, NewUser,
     };
 
-    /// What changes.
+    /// The change.
     #[derive(Clone, PartialEq, prost::Oneof)]
     pub enum What {
-        /// From here on it matters who somebody is; this signs tokens.
+        /// Turns auth on; the bytes are the key that signs tokens.
         #[prost(bytes = "bytes", tag = "1")]
         Enable(Bytes),
-        /// From here on it does not.
+        /// Turns auth off.
         #[prost(bool, tag = "2")]
         Disable(bool),
-        /// A user more.
+        /// Adds a user.
         #[prost(message, tag = "3")]
         UserAdd(NewUser),
-        /// A user less.
+        /// Deletes a user.
         #[prost(string, tag = "4")]
         UserDelete(String),
-        /// Another password.
+        /// Sets a new password.
         #[prost(message, tag = "5")]
         Password(NewPassword),
-        /// A user gets a role.
+        /// Grants a role to a user.
         #[prost(message, tag = "6")]
         UserGrant(AuthUserGrantRoleRequest),
-        /// A user loses a role.
+        /// Revokes a role from a user.
         #[prost(message, tag = "7")]
         UserRevoke(AuthUserRevokeRoleRequest),
-        /// A role more.
+        /// Adds a role.
         #[prost(string, tag = "8")]
         RoleAdd(String),
-        /// A role less, also of those who have it.
+        /// Deletes a role, and revokes it from its users.
         #[prost(string, tag = "9")]
         RoleDelete(String),
-        /// A role gets a permission.
+        /// Grants a permission to a role.
         #[prost(message, tag = "10")]
         RoleGrant(AuthRoleGrantPermissionRequest),
-        /// A role loses one.
+        /// Revokes a permission from a role.
         #[prost(message, tag = "11")]
         RoleRevoke(AuthRoleRevokePermissionRequest),
     }
@@ -76,13 +75,13 @@ pub mod auth_change {
 
 use auth_change::What;
 
-/// A user who is added.
+/// A new user.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct NewUser {
-    /// Who.
+    /// Name of the user.
     #[prost(string, tag = "1")]
     pub name: String,
-    /// The hash of the password; empty: a user who proves it by a certificate.
+    /// Hash of the password; empty: a user who authenticates by a certificate.
     #[prost(string, tag = "2")]
     pub hash: String,
 }
@@ -93,12 +92,12 @@ pub struct NewPassword {
     /// Whose.
     #[prost(string, tag = "1")]
     pub name: String,
-    /// Its hash.
+    /// Hash of the password.
     #[prost(string, tag = "2")]
     pub hash: String,
 }
 
-/// Whether a permission is of keys.
+/// Returns whether a permission covers any keys.
 pub(super) fn is_range(permission: &Permission) -> bool {
     let (key, end) = (&permission.key, &permission.range_end);
     !key.is_empty() && (end.is_empty() || end[..] == [0] || key < end)
@@ -111,14 +110,15 @@ fn bounded(name: &str) -> Result<(), Refusal> {
     }
 }
 
-/// Where auth is changed: in memory and in the store alike.
+/// A change of auth in progress, applied to memory and the store alike.
 struct Changing<'c> {
     auth: &'c mut Auth,
     store: &'c mut Counted,
 }
 
 impl Auth {
-    /// Changes who may do what; it was asked before whether somebody may ([`Auth::may`]).
+    /// Changes users, roles or permissions; the caller has checked the rights to do so
+    /// ([`Auth::may`]).
     pub(crate) fn change(
         &mut self,
         change: AuthChange,
@@ -156,7 +156,7 @@ impl Changing<'_> {
         self.put_state();
     }
 
-    /// Whether rows may be so much larger.
+    /// Checks that rows may grow by this number of bytes.
     fn has_room(&self, more: usize) -> Result<(), Refusal> {
         match self.auth.bytes.saturating_add(more) > AUTH_BYTES_MAX {
             true => Err(Refusal::AuthFull),
@@ -265,7 +265,7 @@ impl Changing<'_> {
 
     fn password(&mut self, NewPassword { name, hash }: NewPassword) -> Result<(), Refusal> {
         let mut row = self.user(&name)?;
-        // Who has none gets none, as etcd has it.
+        // A user without a password is not given one, as in etcd.
         if !row.hash.is_empty() {
             row.hash = hash;
         }

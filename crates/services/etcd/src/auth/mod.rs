@@ -1,9 +1,9 @@
-//! Who may do what: users, roles and permissions by ranges of keys, as etcd has them.
+//! Access rights: users, roles and permissions by ranges of keys, as in etcd.
 //!
-//! What there is stands in [`rows`] of the store and in memory, [`change`]d by commands alone.
-//! Whoever asks for something is named with it ([`by`]); [`rights`] says whether they may have it,
-//! from the joined ranges ([`spans`]) of their roles. [`asking`] answers what nodes need to know
-//! who somebody is. Nothing here knows a clock, a password or a token.
+//! The state is in [`rows`] of the store and in memory, [`change`]d by commands alone. Each request
+//! carries the identity of its sender ([`by`]); [`rights`] decides whether it is allowed, from the
+//! joined ranges ([`spans`]) of the user's roles. [`asking`] answers the queries by which nodes
+//! authenticate clients. Nothing here knows a clock, a password or a token.
 
 mod asking;
 mod bring;
@@ -47,25 +47,25 @@ pub const AUTH_BYTES_MAX: usize = 16 << 20;
 /// Users whose joined ranges are kept.
 const JOINED_MAX: usize = 1000;
 
-/// How far auth is. Of two, the later one is the greater one: turning it on moves nothing but the
-/// second part.
+/// State of auth, ordered: the later of two is the greater one. Turning auth on changes nothing but
+/// the second part.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mark {
     /// Moves with every change of users and roles.
     pub revision: u64,
-    /// Whether it is on.
+    /// Auth is on.
     pub enabled: bool,
 }
 
-/// Users, roles, and whether they matter.
+/// Users, roles, and whether auth is on.
 #[derive(Debug)]
 pub struct Auth {
     state: StateRow,
     users: BTreeMap<String, UserRow>,
     roles: BTreeMap<String, RoleRow>,
-    /// Of all rows of users and roles.
+    /// Bytes of all rows of users and roles.
     bytes: usize,
-    /// Ranges of users as far as somebody asked for them; made anew after every change.
+    /// Joined ranges of users, computed on demand and dropped after every change.
     joined: RefCell<BTreeMap<String, Arc<Rights>>>,
 }
 
@@ -84,10 +84,10 @@ impl Default for Auth {
 const MALFORMED: LoadError =
     LoadError::Malformed("users, roles and permissions contradict each other");
 
-/// Takes a row.
+/// Callback for a row.
 type Take<'t> = dyn FnMut(&str, &[u8]) -> Result<(), DecodeError> + 't;
 
-/// Takes all rows of a range, with the names in them.
+/// Passes all rows of a range, with the names in them, to a callback.
 fn each(store: &dyn Store, [from, to]: [&[u8]; 2], take: &mut Take<'_>) -> Result<(), LoadError> {
     let mut outcome = Ok(());
     store.scan(from, to, &mut |place, row| {
@@ -104,7 +104,7 @@ fn each(store: &dyn Store, [from, to]: [&[u8]; 2], take: &mut Take<'_>) -> Resul
 }
 
 impl Auth {
-    /// What the store holds.
+    /// Reads auth from the store.
     pub(crate) fn read(store: &dyn Store) -> Result<Self, LoadError> {
         let mut auth = Self::default();
         if let Some(state) = store.get(STATE) {
@@ -124,13 +124,13 @@ impl Auth {
         Ok(auth)
     }
 
-    /// What the store holds, if that can be read and makes sense; else nobody is let in.
+    /// Reads auth from the store; if it cannot be read or is inconsistent, denies all access.
     pub(crate) fn read_or_closed(store: &dyn Store) -> Self {
         let read = Self::read(store).ok().filter(|_| !store.has_failed());
         read.unwrap_or_else(|| Self {
             state: StateRow {
                 enabled: true,
-                // Before all others: whoever hears of it believes what is read later.
+                // Lower than all others: any mark that arrives later supersedes it.
                 revision: 0,
                 ..StateRow::default()
             },
@@ -138,7 +138,7 @@ impl Auth {
         })
     }
 
-    /// How far it is.
+    /// Returns the current state of auth.
     pub const fn mark(&self) -> Mark {
         Mark { revision: self.state.revision, enabled: self.state.enabled }
     }

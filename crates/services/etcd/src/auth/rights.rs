@@ -1,4 +1,4 @@
-//! Whether somebody may have what they ask for.
+//! Checks of access rights.
 
 use std::sync::Arc;
 
@@ -22,11 +22,11 @@ pub(super) struct Rights {
     writes: Spans,
 }
 
-/// What somebody is let in for.
+/// Rights under which a request is admitted.
 enum Admitted {
-    /// For everything.
+    /// May do everything.
     All,
-    /// For these ranges.
+    /// May access these ranges.
     Ranges(Arc<Rights>),
 }
 
@@ -35,7 +35,7 @@ fn is_root(user: &UserRow) -> bool {
 }
 
 impl Auth {
-    /// The user of whom this is asked for, if auth is on: `None` is a node.
+    /// Returns the user on whose behalf this is asked, if auth is on: `None` is a node.
     fn user_of<'b>(&self, by: &'b By) -> Result<Option<&'b str>, Refusal> {
         match by {
             By::Member => Ok(None),
@@ -48,8 +48,8 @@ impl Auth {
         }
     }
 
-    /// Whether nobody is asked who they are. What was let in elsewhere under a later state of auth
-    /// is not answered here.
+    /// Returns whether auth is off, so that no identity is required. A request that another node
+    /// admitted under a later state of auth is refused here.
     fn is_open(&self, by: &By) -> Result<bool, Refusal> {
         match by {
             _ if self.state.enabled => Ok(false),
@@ -89,7 +89,7 @@ impl Auth {
         }
     }
 
-    /// Somebody must be known, and no more.
+    /// Requires an authenticated user, and no more.
     fn needs_user(&self, by: &By) -> Result<(), Refusal> {
         match self.is_open(by)? {
             true => Ok(()),
@@ -106,7 +106,7 @@ impl Auth {
         }
     }
 
-    /// Whether that user may ask about themselves, or has that role.
+    /// Requires that the user asks about itself, or has the role in question.
     pub(super) fn needs_own(
         &self,
         by: &By,
@@ -150,7 +150,7 @@ impl Auth {
         rights
     }
 
-    /// Whether a command may be carried out.
+    /// Checks that a command may be carried out.
     pub(crate) fn may(&self, by: &By, command: &Command, mvcc: &Mvcc) -> Result<(), Refusal> {
         match command {
             Command::Put(put) => self.admit(by)?.put(put, mvcc),
@@ -162,17 +162,18 @@ impl Auth {
                 self.needs_user(by)?;
                 self.admit(by)?.touch(revoke.id, mvcc)
             }
-            // Each node asked before for whoever wanted it; not under this state of auth, perhaps.
+            // Each node has checked this for its own client, but perhaps not under this state of
+            // auth.
             Command::KeepAlive(kept) => match self.state.enabled {
                 true if kept.auth_revision != self.state.revision => Err(Refusal::AuthOldRevision),
                 _ => Ok(()),
             },
-            // They do what is due in any case.
+            // These only do work that is due anyway.
             Command::Scrub | Command::Expire => Ok(()),
         }
     }
 
-    /// Whether a query may be answered.
+    /// Checks that a query may be answered.
     pub(crate) fn may_ask(&self, by: &By, query: &Query, mvcc: &Mvcc) -> Result<(), Refusal> {
         match query {
             Query::Page(page) => {
@@ -222,7 +223,7 @@ impl Admitted {
     }
 
     fn read(&self, key: &[u8], range_end: &[u8]) -> Result<(), Refusal> {
-        // Whoever watches may leave out the key: all of them.
+        // A watch may omit the key: it then covers all keys.
         let key = if key.is_empty() { &[0] } else { key };
         self.covers(|rights| &rights.reads, Keys::of(key, range_end))
     }
@@ -231,7 +232,7 @@ impl Admitted {
         self.covers(|rights| &rights.writes, Keys::of(key, range_end))
     }
 
-    /// All keys of a lease must be in these ranges.
+    /// Requires that all keys of a lease are in these ranges.
     fn lease(
         &self,
         which: impl FnOnce(&Rights) -> &Spans,
@@ -256,7 +257,7 @@ impl Admitted {
         self.lease(|rights| &rights.writes, id, mvcc)
     }
 
-    /// The keys of a lease are told.
+    /// Requires read access to the keys of a lease, which the answer lists.
     fn look(&self, id: i64, mvcc: &Mvcc) -> Result<(), Refusal> {
         self.lease(|rights| &rights.reads, id, mvcc)
     }
@@ -264,7 +265,8 @@ impl Admitted {
     fn put(&self, put: &PutRequest, mvcc: &Mvcc) -> Result<(), Refusal> {
         self.write(&put.key, &[])?;
         if put.lease != 0 {
-            // Whoever may put a key under a lease could keep the lease alive, and so all its keys.
+            // A user who may put a key under a lease could keep the lease alive, and so all its
+            // keys.
             self.touch(put.lease, mvcc)?;
         }
         match put.prev_kv {
@@ -281,7 +283,7 @@ impl Admitted {
         }
     }
 
-    /// Everything in both branches, whichever is taken.
+    /// Checks everything in both branches, whichever is executed.
     fn txn(&self, txn: &TxnRequest, mvcc: &Mvcc) -> Result<(), Refusal> {
         if let Self::All = self {
             return Ok(());

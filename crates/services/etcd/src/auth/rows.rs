@@ -40,7 +40,7 @@ pub(super) struct StateRow {
 /// A user.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub(super) struct UserRow {
-    /// Of the password; empty if there is none.
+    /// Hash of the password; empty if there is none.
     #[prost(string, tag = "1")]
     pub(super) hash: String,
     /// In order.
@@ -67,17 +67,17 @@ pub(super) fn role(name: &str) -> Vec<u8> {
     [&[ROLES], name.as_bytes()].concat()
 }
 
-/// Where users are: from there, before that.
+/// Range of user rows: start and exclusive end.
 pub(super) const USERS_RANGE: [&[u8]; 2] = [&[USERS], &[USERS + 1]];
-/// Where roles are.
+/// Range of role rows: start and exclusive end.
 pub(super) const ROLES_RANGE: [&[u8]; 2] = [&[ROLES], &[ROLES + 1]];
 
-/// Whose row is there.
+/// Returns the user or role whose row is at a place.
 pub(super) fn name(place: &[u8]) -> Option<&str> {
     std::str::from_utf8(place.get(1..)?).ok()
 }
 
-/// Whether an entry is one that this version writes.
+/// Returns whether an entry is one that this version writes.
 pub(crate) fn is_place(place: &[u8], value: &[u8]) -> bool {
     let named =
         || name(place).is_some_and(|name| (1..=super::NAME_BYTES_MAX).contains(&name.len()));

@@ -3,7 +3,7 @@
 
 use crate::mvcc::Keys;
 
-/// From a key on, and before another one if there is one.
+/// Start key, and exclusive end if there is one.
 type Span = (Box<[u8]>, Option<Box<[u8]>>);
 
 /// Ranges that do not meet, in order.
@@ -21,7 +21,7 @@ fn span(key: &[u8], range_end: &[u8]) -> Option<Span> {
 }
 
 impl Spans {
-    /// What these permissions cover together.
+    /// Joins the ranges of permissions.
     pub(super) fn of<'k>(ranges: impl IntoIterator<Item = (&'k [u8], &'k [u8])>) -> Self {
         let spans = ranges.into_iter().filter_map(|(key, end)| span(key, end));
         let mut spans: Vec<Span> = spans.collect();
@@ -29,7 +29,7 @@ impl Spans {
         let mut joined: Vec<Span> = Vec::new();
         for (from, to) in spans {
             match joined.last_mut() {
-                // The last one goes to the end of all keys.
+                // The last span extends to the end of all keys.
                 Some((_, None)) => break,
                 Some((_, end)) if end.as_deref().is_some_and(|end| *from <= *end) => {
                     // Without an end it is the largest.
@@ -43,7 +43,7 @@ impl Spans {
         Self(joined)
     }
 
-    /// Whether all of these keys are in them. A range of no keys is where it begins.
+    /// Returns whether all of these keys are covered. An empty range counts as its start key.
     pub(super) fn cover(&self, keys: Keys<'_>) -> bool {
         let from = match keys {
             Keys::One(from) | Keys::Span(from, _) => from,
@@ -62,7 +62,7 @@ impl Spans {
         from < end && reaches
     }
 
-    /// What is between them: from a key on, and before another one if there is one.
+    /// Iterates over the uncovered gaps: start key, and exclusive end if there is one.
     pub(super) fn gaps(&self) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
         let begins = std::iter::once(Some(&[][..]));
         let begins = begins.chain(self.0.iter().map(|(_, end)| end.as_deref()));
@@ -81,7 +81,7 @@ mod tests {
     fn joined_spans_cover_what_their_parts_cover_together() {
         // In order, each followed by nothing else that the ranges below could name.
         let keys: Vec<Vec<u8>> = (1..9_u8).flat_map(|at| [vec![at], vec![at, 0]]).collect();
-        // And what is right behind each: a permission of one key is none of that.
+        // And the key right after each, which a permission of a single key does not cover.
         let behind = keys.iter().map(|key| [&key[..], &[0]].concat());
         let probes: Vec<Vec<u8>> = keys.iter().cloned().chain(behind).collect();
         let mut seed = 5_u64;
@@ -107,7 +107,7 @@ mod tests {
             let asked = Keys::of(&from, &end);
             let within: Vec<_> = probes.iter().filter(|key| asked.contain(key)).collect();
             if !within.is_empty() {
-                // Behind the last key there are others.
+                // There are other keys after the last one.
                 let last = vec![0xff];
                 let within =
                     within.into_iter().chain(Some(&last).filter(|last| asked.contain(last)));

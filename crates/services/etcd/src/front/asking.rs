@@ -1,4 +1,4 @@
-//! Asking the replica: commands and queries ([`orders`]), and what the node is.
+//! Access to the replica: commands and queries ([`orders`]), and the status of the node.
 
 mod orders;
 
@@ -34,30 +34,30 @@ use crate::{
     service::Notice,
 };
 
-/// How old the term in an answer may be.
+/// Maximum age of the term in an answer.
 const TERM_PERIOD: Duration = Duration::from_millis(200);
-/// How long a stream waits before it asks again when the node is busy, at first and at most.
+/// Backoff of a stream whose request was refused because the node is busy: first and maximum delay.
 const BUSY_WAITS: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(200));
-/// And how long in all.
+/// Total time of these retries.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Once there has been no leader for so long, clients that insist on one are told.
+/// Time without a leader after which clients that insist on one get an error.
 const LEADERLESS_MAX: Duration = Duration::from_secs(3);
 
-/// Who asks, as a connection knows it.
+/// Identity of a client, as its connection knows it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Caller {
-    /// What a certificate proves to Quorate.
+    /// Identity that the certificate proves to Quorate.
     pub(super) who: Who,
     /// The name in the certificate, which may be that of a user of etcd.
     pub(super) certified: Option<Arc<str>>,
 }
 
-/// How fresh an answer must be.
+/// Required freshness of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Freshness {
-    /// It sees all that was acknowledged before, by whichever node.
+    /// Reflects every write acknowledged before, by any node.
     Linearizable,
-    /// What this node has.
+    /// The local state of this node.
     Local,
 }
 
@@ -70,26 +70,26 @@ impl Freshness {
     }
 }
 
-/// What all services share.
+/// State shared by all services.
 #[derive(Debug)]
 pub(super) struct Asking {
     local: Local,
     handle: Handle,
     cluster: u64,
     node: NodeId,
-    /// Whether clients use TLS.
+    /// Clients use TLS.
     pub(super) secure: bool,
-    /// For what requests and answers take, and what is under way for them.
+    /// Budget for requests, answers and the work in flight for them.
     pub(super) memory: Memory,
     pub(super) counters: Arc<Counters>,
-    /// Who is who.
+    /// Authentication of clients.
     pub(super) gate: Gate,
     pub(super) tokens: Tokens,
-    /// Above so many bytes of data nothing may grow; 0: there is no bound.
+    /// Quota of the data in bytes, above which nothing may grow; 0: no quota.
     pub(super) quota_bytes: u64,
     /// Bytes of the data, as this node has them.
     bytes: AtomicU64,
-    /// One snapshot is sent at a time.
+    /// Permit for sending a snapshot, one at a time.
     pub(super) snapshots: Arc<Semaphore>,
     term: AtomicU64,
     /// Since when no leader is known.
@@ -128,13 +128,13 @@ impl Asking {
         }
     }
 
-    /// Whether there was a leader lately.
+    /// Returns whether a leader was known recently.
     pub(super) fn has_leader(&self) -> bool {
         let since = self.leaderless.lock().unwrap_or_else(PoisonError::into_inner);
         since.is_none_or(|since| since.elapsed() < LEADERLESS_MAX)
     }
 
-    /// However often somebody looks.
+    /// Records the current leader; may be called at any rate.
     fn see_leader(&self, leader: Option<NodeId>) {
         let since = self.leaderless.lock();
         let mut since = since.unwrap_or_else(PoisonError::into_inner);
@@ -147,7 +147,7 @@ impl Asking {
         }
     }
 
-    /// Says revisions as they are reached.
+    /// Subscribes to revisions as they are reached.
     pub(super) fn revisions(self: &Arc<Self>) -> watch::Receiver<i64> {
         let (tell, told) = watch::channel(0);
         let asking = Arc::downgrade(self);
@@ -157,7 +157,8 @@ impl Asking {
             };
             if let Some(asking) = asking.upgrade() {
                 asking.bytes.store(now.bytes, Ordering::Relaxed);
-                // Before the revision: whoever hears of what happened knows by then who may.
+                // Published before the revision: a client that learns of an event finds the access
+                // rights of that revision in force.
                 asking.gate.reach(now.auth);
             }
             tell.send_if_modified(|told| std::mem::replace(told, now.revision) != now.revision);
@@ -165,8 +166,8 @@ impl Asking {
         told
     }
 
-    /// Whether the data may grow by so much. If not, everybody hears of it: an alarm is raised,
-    /// which ends by itself for nobody.
+    /// Checks that the data may grow by this number of bytes. If not, raises an alarm, which
+    /// reaches all members and does not clear by itself.
     pub(super) async fn room_for(&self, bytes: usize) -> Result<(), Status> {
         let after = self.bytes.load(Ordering::Relaxed).saturating_add(bytes as u64);
         if self.quota_bytes == 0 || after <= self.quota_bytes {
@@ -205,12 +206,12 @@ impl Asking {
         self.node
     }
 
-    /// The cluster's id, as far as clients have room for it.
+    /// Returns the cluster's id, truncated to the width that clients support.
     pub(super) const fn cluster(&self) -> u64 {
         self.cluster
     }
 
-    /// What is the same in all answers.
+    /// Returns the header common to all answers.
     pub(super) fn header(&self, revision: i64) -> Option<ResponseHeader> {
         Some(ResponseHeader {
             cluster_id: self.cluster,
@@ -220,13 +221,13 @@ impl Asking {
         })
     }
 
-    /// Says who is told what in an answer of the state machine, which knows the revision alone.
+    /// Completes the header of an answer of the state machine, which knows the revision alone.
     pub(super) fn fill(&self, header: &mut Option<ResponseHeader>) {
         let revision = header.as_ref().map_or(0, |header| header.revision);
         *header = self.header(revision);
     }
 
-    /// [access-2] Whether somebody may do what needs this role of the cluster's own users.
+    /// [access-2] Checks that a client has this role among the cluster's own users.
     pub(super) fn allow_who(&self, who: &Who, needed: Role) -> Result<(), Status> {
         match self.local.role(who).map_err(errors::failed)? {
             Some(role) if role >= needed => Ok(()),
@@ -234,7 +235,7 @@ impl Asking {
         }
     }
 
-    /// How far the state is.
+    /// Returns the revision and size of the state.
     pub(super) async fn figures(&self, freshness: Freshness) -> Result<Figures, Status> {
         let (figures, _) = self.query(&Asker::Member, &Query::Figures, freshness).await?;
         Ok(figures)
@@ -257,7 +258,7 @@ impl Asking {
         asked.await.map_err(|_| errors::stopped())
     }
 
-    /// What the node is.
+    /// Returns the status of the node.
     pub(super) async fn status(&self) -> Result<NodeStatus, Status> {
         let status = self.node_says(Handle::status).await?;
         let status = status.map_err(|_| errors::stopped())?;
@@ -267,8 +268,8 @@ impl Asking {
     }
 }
 
-/// Asks again while the node is busy, for a stream that would end otherwise. In the end the client
-/// is to come again: it hears that the node is unavailable, at which clients of etcd do.
+/// Retries while the node is busy, for a stream that would end otherwise. Finally the client has to
+/// reconnect: the error is that the node is unavailable, on which clients of etcd do.
 pub(super) async fn patiently<T, F: Future<Output = Result<T, Status>>>(
     mut ask: impl FnMut() -> F,
 ) -> Result<T, Status> {

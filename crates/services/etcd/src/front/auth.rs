@@ -1,4 +1,4 @@
-//! The service Auth: users, roles, and who is who.
+//! The service Auth: users, roles, and authentication.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ use crate::{
     refusal::Refusal,
 };
 
-/// How often a password is checked again because it changed meanwhile.
+/// Maximum number of times a password is checked because it changed meanwhile.
 const CHECKS_MAX: u32 = 3;
 
 #[derive(Debug)]
@@ -46,7 +46,7 @@ impl Auth {
         let command = Command::Auth(AuthChange { what: Some(what) });
         let done = self.asking.execute::<AuthEnableResponse>(asker, &command).await;
         let (mut done, _) = done?;
-        // Whoever asked may go on at once, on this node, by what was changed.
+        // The client may continue at once, on this node, under the changed rights.
         self.asking.credentials("").await?;
         self.asking.fill(&mut done.header);
         Ok(done.header)
@@ -58,7 +58,8 @@ impl Auth {
         asked.await.map(|(answer, _)| answer)
     }
 
-    /// Whoever may not change a user has no password hashed: that would be work for nothing.
+    /// Checked before a password is hashed: hashing for a client that may not change a user would
+    /// be wasted work.
     async fn needs_root(&self, asker: &Asker) -> Result<(), Status> {
         self.asking.needs_root(asker).await
     }
@@ -106,7 +107,7 @@ impl AuthService for Auth {
     ) -> Result<Response<AuthenticateResponse>, Status> {
         self.asking.allow(&request, Role::Reader)?;
         let AuthenticateRequest { name, password } = request.into_inner();
-        // What was acknowledged before is known here then.
+        // After this, the node reflects everything acknowledged before.
         let figures = self.asking.figures(Freshness::Linearizable).await?;
         for _ in 0..CHECKS_MAX {
             let before = self.asking.credentials(&name).await?;

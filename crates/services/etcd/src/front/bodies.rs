@@ -1,5 +1,5 @@
-//! Bodies of requests and answers: their memory is counted as they come and until they are sent,
-//! and so are their bytes.
+//! Bodies of requests and answers: their memory is counted from arrival until they are sent, and so
+//! are their bytes.
 
 use std::{
     pin::Pin,
@@ -17,11 +17,11 @@ use super::{
     metrics::{Counters, UnderWay},
 };
 
-/// What a request has come to; `None` once its answer has begun: then it is not kept, or it is a
-/// stream, whose messages are small.
+/// Memory of a request; `None` once its answer has begun: by then the request is no longer kept, or
+/// it is a stream, whose messages are small.
 pub(super) type Counted = Arc<Mutex<Option<Share>>>;
 
-/// A request whose bytes are counted as they come.
+/// A request whose bytes are counted on arrival.
 pub(super) struct Counting<B> {
     body: B,
     share: Counted,
@@ -71,7 +71,7 @@ where
     }
 }
 
-/// An answer that is counted until it is sent, or nobody wants it any more.
+/// An answer that is counted until it is sent or its client disconnects.
 pub(super) struct Sending<B> {
     body: B,
     _share: Option<Arc<Share>>,

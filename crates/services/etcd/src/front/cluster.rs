@@ -1,8 +1,8 @@
-//! The service Cluster: who belongs to it, and how that changes.
+//! The service Cluster: the members and their changes.
 //!
 //! A member is added as an id that a node takes later by `quorate start --join`; it gets a vote
-//! when it is caught up, by itself or when somebody promotes it. Changes of votes are plans of the
-//! group: their answer is given when they are carried out.
+//! once it is caught up, automatically or when a client promotes it. Changes of votes are plans of
+//! the group: the answer is sent when they are carried out.
 
 use std::{sync::Arc, time::Duration};
 
@@ -24,9 +24,9 @@ use crate::proto::etcdserverpb::{
     MemberUpdateRequest, MemberUpdateResponse, cluster_server::Cluster as ClusterService,
 };
 
-/// How long the answer to a change waits for it to be carried out.
+/// Maximum time that the answer waits for a change to be carried out.
 const PLAN_WAIT: Duration = Duration::from_secs(10);
-/// How often it is looked whether it is.
+/// Polling interval while a change is in progress.
 const PLAN_PERIOD: Duration = Duration::from_millis(50);
 
 #[derive(Debug)]
@@ -40,7 +40,7 @@ fn not_found() -> Status {
     Status::not_found("etcdserver: member not found")
 }
 
-/// Where a member listens for peers, of the addresses that a client gives: there may be one.
+/// Returns the peer address among the URLs that a client gives: there may be only one.
 fn peer_of(urls: &[String]) -> Result<String, Status> {
     let [url] = urls else {
         return Err(bad_urls());
@@ -67,14 +67,14 @@ fn refused(Refused { code, message, hint }: Refused) -> Status {
         ),
         "bad_address" => bad_urls(),
         "address_taken" => Status::failed_precondition("etcdserver: Peer URLs already exists"),
-        // As others have no words there: what is under way ends, and it may be tried again.
+        // etcd has no texts for these: the operation in flight ends, and the client may retry.
         "under_way" | "other_era" | "busy" => Status::unavailable(said),
         "unknown_outcome" => unanswered(),
         _ => Status::failed_precondition(said),
     }
 }
 
-/// It may have been done: clients must not repeat it by themselves.
+/// The outcome is unknown: clients must not retry automatically.
 fn unanswered() -> Status {
     Status::unavailable("etcdserver: request timed out")
 }
@@ -92,7 +92,7 @@ impl Cluster {
         members.map_err(|_| errors::stopped())
     }
 
-    /// All that have an id, as this node knows them.
+    /// Returns all members with an id, as this node knows them.
     async fn members(&self) -> Result<Vec<Member>, Status> {
         let known = self.known().await?;
         let status = self.0.status().await?;
@@ -122,7 +122,7 @@ impl Cluster {
         Ok(known.nodes.iter().map(member).collect())
     }
 
-    /// Asks the group, and waits until what it planned is done.
+    /// Sends a request to the group, and waits until its plan is done.
     async fn group(&self, ask: Ask) -> Result<Answer, Status> {
         let answer = self.0.node_says(move |handle| handle.group(ask, false)).await?;
         let answer = answer.map_err(asked)?;
@@ -132,8 +132,8 @@ impl Cluster {
         Ok(answer)
     }
 
-    /// Waits until that plan is not under way any more. If it takes long it goes on without whoever
-    /// asked, and asked again it is waited for again.
+    /// Waits until that plan is no longer in progress. On timeout the plan continues without this
+    /// client; a repeated request waits for it again.
     async fn ended(&self, plan: u64) -> Result<(), Status> {
         let begun = Instant::now();
         while begun.elapsed() < PLAN_WAIT {
@@ -146,12 +146,12 @@ impl Cluster {
         Err(unanswered())
     }
 
-    /// This node is now as far as everybody was.
+    /// Waits until this node reflects everything that was acknowledged before.
     async fn up_to_date(&self) -> Result<(), Status> {
         self.0.figures(Freshness::Linearizable).await.map(drop)
     }
 
-    /// A member that a client names, whatever it is, as all members know it.
+    /// Finds a member that a client names, in any state, as all members know it.
     async fn find(&self, id: u64) -> Result<Listed, Status> {
         self.up_to_date().await?;
         let known = self.known().await?;
@@ -159,7 +159,7 @@ impl Cluster {
         found.ok_or_else(not_found)
     }
 
-    /// [access-1] Whoever says who belongs to the cluster needs all rights.
+    /// [access-1] Changes of membership need all rights.
     async fn allow<T>(&self, request: &Request<T>) -> Result<Asker, Status> {
         let asker = self.0.allow(request, Role::Admin)?;
         self.0.needs_root(&asker).await?;

@@ -1,5 +1,4 @@
-//! Connections of clients: bounded in number, in streams, and in how long they may say nothing at
-//! first.
+//! Connections of clients: bounded in number, in streams, and in the time until their first bytes.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -34,20 +33,20 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Protocols that are offered under TLS; clients of gRPC insist on the first.
 const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
 
-/// What connections may take.
+/// Limits of connections.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// At a time.
+    /// Maximum number of connections.
     pub(super) connections_max: usize,
     /// Requests that a connection may have open.
     pub(super) streams_max: u32,
     /// Bytes of the names and values in front of a request.
     pub(super) head_bytes_max: u32,
-    /// Until a client has proved who it is, and has said its first word.
+    /// Maximum time until a client has authenticated and sent its first bytes.
     pub(super) head_wait: Duration,
-    /// A client that says nothing for this long is asked whether it is there.
+    /// Idle time after which a client is probed.
     pub(super) idle: Duration,
-    /// And has this long to answer.
+    /// Maximum time for the answer to a probe.
     pub(super) idle_answer: Duration,
 }
 
@@ -64,7 +63,7 @@ impl Default for Limits {
     }
 }
 
-/// What all connections share.
+/// State shared by all connections.
 struct Serving {
     router: Router,
     trust: Option<Trust>,
@@ -109,10 +108,10 @@ pub(super) async fn serve(
 
 impl Serving {
     async fn receive(&self, stream: TcpStream) {
-        // Requests and answers are small, and somebody waits for each.
+        // Requests and answers are small and latency-sensitive.
         let _ = stream.set_nodelay(true);
         let Some(trust) = &self.trust else {
-            // Whoever connects and says nothing gives its place back.
+            // An idle connection that sends nothing releases its place.
             if let Ok(Ok(())) = timeout(self.limits.head_wait, stream.readable()).await {
                 self.serve_one(stream, Caller::default()).await;
             }
@@ -125,7 +124,7 @@ impl Serving {
                 let who = trust.who(certificates);
                 let certified = match &who {
                     Who::Client(name) => Some(name.as_str().into()),
-                    // A node is no user, whatever its certificate says besides.
+                    // A node is no user, whatever else its certificate contains.
                     Who::Node(_) | Who::Nobody => None,
                     Who::Unnamed => common_name(certificates).map(Into::into),
                 };
@@ -136,7 +135,8 @@ impl Serving {
         }
     }
 
-    /// What the files say now, with the protocols that are spoken here.
+    /// Returns the TLS configuration from the current files, with the protocols that are spoken
+    /// here.
     fn offer(&self, trust: &Trust) -> Arc<ServerConfig> {
         let now = trust.clients_config();
         let offered = self.offered.lock();
@@ -172,7 +172,7 @@ impl Serving {
             let answer = hyper::service::Service::call(&router, request);
             async move {
                 let answer = answer.await;
-                // Answered: what was asked is not kept.
+                // The request is answered, so its memory is released.
                 share.lock().unwrap_or_else(PoisonError::into_inner).take();
                 answer.map(|mut answer| {
                     let share = answer.extensions_mut().remove::<Arc<Share>>();

@@ -1,5 +1,4 @@
-//! The service Election: whoever was first in a queue leads, and says by its value what others
-//! should know.
+//! The service Election: the first in a queue leads and publishes a value.
 
 use std::sync::Arc;
 
@@ -57,7 +56,7 @@ impl ElectionService for Election {
         let prefix = prefix_of(&name);
         let mut place = self.0.enter(&asker, &prefix, lease, value.clone()).await?;
         if place.before.as_ref().is_some_and(|before| before.value != value) {
-            // It was in the queue before, and says something else now.
+            // It was in the queue before, with another value.
             let put = PutRequest {
                 key: place.key.clone(),
                 value,
@@ -144,8 +143,8 @@ impl ElectionService for Election {
     }
 }
 
-/// Says who leads, and with which value, whenever that is another one; a value that was replaced
-/// before anybody looked is told to nobody.
+/// Reports the leader and its value on every change; values that are replaced before the next look
+/// are skipped.
 async fn observe(
     turns: &Turns,
     asker: &Asker,

@@ -1,5 +1,4 @@
-//! What clients hear when something was not done: codes and texts of etcd, since they match on
-//! both.
+//! Errors for clients: codes and texts of etcd, since clients match on both.
 
 use quorate::{Failure, NotDone};
 use tonic::{Code, Status};
@@ -11,12 +10,12 @@ pub(super) fn too_large() -> Status {
     Status::new(Code::InvalidArgument, "etcdserver: request is too large")
 }
 
-/// Somebody may not do this.
+/// Permission denied.
 pub(super) fn denied() -> Status {
     Status::new(Code::PermissionDenied, "etcdserver: permission denied")
 }
 
-/// A token that is none, or is over, or of somebody who is not what they were.
+/// The token is malformed or expired, or its user changed.
 pub(super) fn invalid_token() -> Status {
     Status::unauthenticated("etcdserver: invalid auth token")
 }
@@ -25,22 +24,22 @@ pub(super) fn is_invalid_token(status: &Status) -> bool {
     status.code() == Code::Unauthenticated
 }
 
-/// This node cannot make tokens, as etcd says it.
+/// This node cannot issue tokens; the text is etcd's.
 pub(super) fn verify_only() -> Status {
     Status::unknown("auth: token signing attempted with verify-only key")
 }
 
-/// Nobody has to log in.
+/// Auth is off: no login is needed.
 pub(super) fn auth_not_enabled() -> Status {
     Status::failed_precondition("etcdserver: authentication is not enabled")
 }
 
-/// Not that user, or not that password.
+/// Wrong user or wrong password.
 pub(super) fn auth_failed() -> Status {
     Status::invalid_argument("etcdserver: authentication failed, invalid user ID or password")
 }
 
-/// Whether users and roles may have changed between the look at who asks and at what they may do:
+/// Returns whether users or roles may have changed between authentication and the check of rights:
 /// nothing was done.
 pub(super) fn is_auth_moved(status: &Status) -> bool {
     let moved = [Refusal::AuthOldRevision, Refusal::UserEmpty].map(refused);
@@ -59,32 +58,33 @@ pub(super) fn cause(error: &(dyn std::error::Error + 'static)) -> Option<Status>
     None
 }
 
-/// As an error of gRPC is written where there is no other way to say it.
+/// Returns the text of an error of gRPC, for places without a status.
 pub(super) fn written(status: &Status) -> String {
     format!("rpc error: code = {:?} desc = {}", status.code(), status.message())
 }
 
-/// More at once than there is memory for.
+/// More requests at once than there is memory for.
 pub(super) fn too_many() -> Status {
     Status::new(Code::ResourceExhausted, "etcdserver: too many requests")
 }
 
-/// Whether it says that: nothing was done, and it may be tried again.
+/// Returns whether this is the error "too many requests": nothing was done, and the client may
+/// retry.
 pub(super) fn is_too_many(status: &Status) -> bool {
     status.code() == Code::ResourceExhausted && status.message() == too_many().message()
 }
 
-/// Only the leader can do this.
+/// Only the leader can execute this.
 pub(super) fn not_leader() -> Status {
     Status::new(Code::FailedPrecondition, "etcdserver: not leader")
 }
 
-/// Nobody can be asked.
+/// The node is stopped.
 pub(super) fn stopped() -> Status {
     Status::new(Code::Unavailable, "etcdserver: server stopped")
 }
 
-/// The state machine said no.
+/// Converts a refusal of the state machine.
 pub(super) fn refused(refusal: Refusal) -> Status {
     let (code, text) = match refusal {
         Refusal::Malformed => (Code::Internal, "etcdserver: the command makes no sense"),
@@ -172,7 +172,7 @@ pub(super) fn refused(refusal: Refusal) -> Status {
     Status::new(code, text)
 }
 
-/// The replica did not do it, or does not know whether it was done.
+/// Converts a failure: the replica did not execute the request, or the outcome is unknown.
 pub(super) fn failed(NotDone(failure): NotDone) -> Status {
     match failure {
         Failure::Busy => too_many(),

@@ -1,7 +1,7 @@
-//! Who asks: a client by its token or its certificate, or this node for itself.
+//! Authentication: a client by its token or its certificate, or this node for itself.
 //!
-//! What a token says is checked against the state once, and again whenever users or roles change;
-//! until then the node remembers it. A stream stands for whoever opened it.
+//! A token is checked against the state once, and again whenever users or roles change; until then
+//! the node caches the result. A stream keeps the identity of the client that opened it.
 
 use std::{
     collections::HashMap,
@@ -28,7 +28,7 @@ use crate::{
 const SESSIONS_MAX: usize = 10_000;
 const LIFE: Duration = Duration::from_millis(LIFE_MS);
 
-/// Who asks.
+/// Sender of a request.
 #[derive(Clone, Debug)]
 pub(super) enum Asker {
     /// This node, for itself.
@@ -37,34 +37,34 @@ pub(super) enum Asker {
     Client(Client),
 }
 
-/// A client, as far as it says who it is.
+/// A client, with its credentials.
 #[derive(Clone, Debug)]
 pub(super) struct Client {
-    /// What its certificate proves to Quorate.
+    /// Identity that its certificate proves to Quorate.
     who: Who,
     /// The name in its certificate.
     certified: Option<Arc<str>>,
     token: Presented,
-    /// Whom it stands for, from when a stream began.
+    /// Identity fixed when a stream began.
     stays: Option<Known>,
 }
 
-/// What came as a token.
+/// Token as received.
 #[derive(Clone, Debug)]
 enum Presented {
     Nothing,
     Text(Arc<str>),
-    /// It is no text.
+    /// Not valid text.
     Unreadable,
 }
 
-/// Somebody whom the node knows.
+/// An authenticated user.
 #[derive(Clone, Debug)]
 struct Known {
     name: Arc<str>,
     since: u64,
     epoch: u64,
-    /// As of when.
+    /// State of auth at the time of the check.
     mark: Mark,
 }
 
@@ -72,7 +72,7 @@ struct Known {
 struct Session {
     known: Known,
     last: Instant,
-    /// When it is over, however often it is used.
+    /// Expiry, regardless of use.
     ends: Option<Instant>,
 }
 
@@ -82,10 +82,10 @@ impl Session {
     }
 }
 
-/// What the node remembers of those who ask.
+/// Cache of authenticated sessions.
 #[derive(Debug)]
 pub(super) struct Gate {
-    /// How far auth is here, once that was asked or told.
+    /// State of auth on this node, once known.
     mark: watch::Sender<Option<Mark>>,
     sessions: Mutex<HashMap<Arc<str>, Session>>,
 }
@@ -95,7 +95,7 @@ impl Gate {
         Self { mark: watch::Sender::new(None), sessions: Mutex::default() }
     }
 
-    /// Auth is that far here, or was: what is told late changes nothing.
+    /// Records that auth reached this state; a mark that arrives late changes nothing.
     pub(super) fn reach(&self, now: Mark) {
         self.mark.send_if_modified(|mark| {
             let is_later = mark.is_none_or(|mark| mark < now);
@@ -106,7 +106,7 @@ impl Gate {
         });
     }
 
-    /// Says whenever users, roles or whether they matter are other ones.
+    /// Subscribes to changes of users, roles and auth itself.
     pub(super) fn changes(&self) -> watch::Receiver<Option<Mark>> {
         self.mark.subscribe()
     }
@@ -123,7 +123,7 @@ impl Gate {
         Some(session.known.clone())
     }
 
-    /// The user of this token changed, and is who they were.
+    /// Renews the session of a token whose user was checked again.
     fn renew(&self, token: &str, known: Known) {
         let sessions = self.sessions.lock();
         let mut sessions = sessions.unwrap_or_else(PoisonError::into_inner);
@@ -157,8 +157,8 @@ impl Gate {
 }
 
 impl Asker {
-    /// Who sent this. etcd's clients say it in `token`, and in `authorization` where HTTP is
-    /// spoken.
+    /// Returns the sender of a request. etcd's clients send the token in `token`, and in
+    /// `authorization` where HTTP is spoken.
     pub(super) fn of<T>(request: &Request<T>) -> Self {
         let caller = request.extensions().get::<Caller>();
         let Caller { who, certified } = caller.cloned().unwrap_or_default();
@@ -195,14 +195,15 @@ impl Credentials {
 }
 
 impl Asking {
-    /// [access-2] Who asks, if they may do what needs this role of the cluster's own users.
+    /// [access-2] Returns the sender of a request, if it has this role among the cluster's own
+    /// users.
     pub(super) fn allow<T>(&self, request: &Request<T>, needed: Role) -> Result<Asker, Status> {
         let asker = Asker::of(request);
         self.allow_again(&asker, needed)?;
         Ok(asker)
     }
 
-    /// The same, of a stream.
+    /// Repeats the check of `allow` for a stream.
     pub(super) fn allow_again(&self, asker: &Asker, needed: Role) -> Result<(), Status> {
         match asker {
             Asker::Member => Ok(()),
@@ -210,7 +211,7 @@ impl Asking {
         }
     }
 
-    /// What the state has of a user, as this node knows it.
+    /// Returns the credentials of a user, as this node knows them.
     pub(super) async fn credentials(&self, name: &str) -> Result<Credentials, Status> {
         self.credentials_as(name, Freshness::Local).await
     }
@@ -236,12 +237,12 @@ impl Asking {
         }
     }
 
-    /// Whether nobody is asked who they are, as things stand here.
+    /// Returns whether auth is off, as this node knows it.
     pub(super) async fn is_open(&self) -> Result<bool, Status> {
         Ok(!self.mark().await?.enabled)
     }
 
-    /// On whose behalf something is asked for, as things stand here.
+    /// Returns the identity of a request's sender, as this node knows it.
     pub(super) async fn by(&self, asker: &Asker) -> Result<By, Status> {
         let Asker::Client(client) = asker else {
             return Ok(By::Member);
@@ -259,7 +260,7 @@ impl Asking {
         }
     }
 
-    /// Who that is by its token, if it has one.
+    /// Returns the user by the client's token, if it has one.
     async fn known(&self, client: &Client, mark: Mark) -> Result<Option<Known>, Status> {
         match (&client.stays, &client.token) {
             (Some(known), _) => self.still(known, mark).await.map(Some),
@@ -269,7 +270,7 @@ impl Asking {
         }
     }
 
-    /// Whether somebody is still who they were.
+    /// Checks that a user has not changed.
     async fn still(&self, known: &Known, mark: Mark) -> Result<Known, Status> {
         if known.mark == mark {
             return Ok(known.clone());
@@ -305,7 +306,7 @@ impl Asking {
         }
     }
 
-    /// Who that is by a token of ours.
+    /// Returns the user of one of our own tokens.
     async fn stated(&self, token: &str) -> Result<Known, Status> {
         let signed = Signed::parse(token).ok_or_else(errors::invalid_token)?;
         let name = &signed.statement.name;
@@ -316,12 +317,12 @@ impl Asking {
         }
     }
 
-    /// Who that is by a JSON Web Token, and until when.
+    /// Returns the user of a JSON Web Token, and its expiry.
     async fn claimed(&self, jwt: &Jwt, token: &str) -> Result<(Known, Option<Instant>), Status> {
         let claims = jwt.read(token).ok_or_else(errors::invalid_token)?;
         let mut now = self.credentials(&claims.username).await?;
         if now.revision < claims.revision {
-            // Another member made it, and this one may be behind.
+            // Another member issued it, and this one may lag.
             let freshest = self.credentials_as(&claims.username, Freshness::Linearizable);
             now = freshest.await?;
         }
@@ -332,8 +333,8 @@ impl Asking {
         Ok((known, Instant::now().checked_add(claims.left())))
     }
 
-    /// From here on that is whoever it is now, for as long as that user and that password exist:
-    /// for a stream, which may say nothing for longer than a token lasts.
+    /// Fixes the current identity for as long as that user and that password exist: for a stream,
+    /// which may be silent for longer than a token lasts.
     pub(super) async fn stay(&self, asker: &Asker) -> Result<Asker, Status> {
         let Asker::Client(client) = asker else {
             return Ok(Asker::Member);
@@ -349,7 +350,7 @@ impl Asking {
         }))
     }
 
-    /// A token for somebody whose password was checked against these.
+    /// Returns a token for a user whose password was checked against these credentials.
     pub(super) fn token(&self, name: &str, now: &Credentials) -> Result<String, Status> {
         if let Tokens::Jwt(jwt) = &self.tokens {
             let signed = jwt.sign(name, now.revision);

@@ -1,9 +1,9 @@
-//! The gateway: requests in JSON, as etcd takes them beside gRPC.
+//! The gateway: requests in JSON, as etcd accepts them alongside gRPC.
 //!
-//! A request is put into the words of Protobuf by the descriptors of the protocol, passed to the
-//! services of this node as any other, and its answer is put into JSON again. So there is nothing
-//! here that a client of gRPC could not do. Answers of streams are one JSON text per line
-//! ([`lines`]). Bodies are read as a whole, whatever they ask for.
+//! A request is converted to Protobuf by the descriptors of the protocol and passed to the services
+//! of this node like any other; the answer is converted back to JSON. Hence the gateway can do
+//! nothing that a gRPC client could not. Answers of streams are one JSON text per line ([`lines`]).
+//! Bodies are read as a whole, regardless of their content type.
 
 mod json;
 mod lines;
@@ -33,10 +33,10 @@ use super::{
 };
 use crate::proto::DESCRIPTORS;
 
-/// Bytes of a body: a request of the largest size, in base 64, and what is around it.
+/// Maximum bytes of a body: a request of the largest size, in base 64, with its envelope.
 const BODY_BYTES_MAX: usize = 4 << 20;
 
-/// Where each method is.
+/// Path, service and method of each route.
 const ROUTES: [(&str, &str, &str); 55] = [
     ("/v3/kv/range", "etcdserverpb.KV", "Range"),
     ("/v3/kv/put", "etcdserverpb.KV", "Put"),
@@ -96,7 +96,7 @@ const ROUTES: [(&str, &str, &str); 55] = [
     ("/v3/kv/delete", "etcdserverpb.KV", "DeleteRange"),
 ];
 
-/// What one path stands for.
+/// Handler of one path.
 #[derive(Clone)]
 struct Gate {
     asking: Arc<Asking>,
@@ -125,7 +125,7 @@ pub(super) fn routes(asking: &Arc<Asking>, services: &Router) -> Router {
     router
 }
 
-/// What HTTP calls a code.
+/// Maps a gRPC code to an HTTP status.
 const fn http_code(code: Code) -> StatusCode {
     match code {
         Code::Ok => StatusCode::OK,
@@ -150,7 +150,7 @@ fn respond(code: StatusCode, body: impl Into<Body>) -> Response {
     (code, [json], body.into()).into_response()
 }
 
-/// As etcd's gateway writes it.
+/// Returns an error in the form of etcd's gateway.
 fn refuse(status: &Status) -> Response {
     let error = serde_json::json!({
         "error": status.message(),
@@ -176,7 +176,7 @@ impl Gate {
             Some(status) => status,
             None => errors::too_large(),
         })?;
-        // What it becomes is held here; the service counts its own.
+        // The decoded request is counted here; the service counts its own memory.
         let share = self.asking.memory.take(json::bytes_of(&body));
         let share = share.ok_or_else(errors::too_many)?;
         let (streams, input) = (self.method.is_client_streaming(), self.method.input());
@@ -225,7 +225,7 @@ impl Gate {
         let message = frames.next().await?;
         let message =
             message.ok_or_else(|| Status::internal("etcdserver: the method returned nothing"))?;
-        // Base 64 and names: less than so much.
+        // Base 64 and names take less than this.
         let share = self.asking.memory.take(message.len().saturating_mul(3));
         let share = share.ok_or_else(errors::too_many)?;
         let text = encode(&self.method.output(), message)?;

@@ -1,4 +1,4 @@
-//! Whether this member serves, as programs of gRPC ask it.
+//! Health checks of this member in the gRPC protocol.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,12 +18,12 @@ use crate::proto::health::{
     health_server::Health as HealthService,
 };
 
-/// How often it is looked whether it still does.
+/// Interval of checks for watchers.
 const LOOK_PERIOD: Duration = Duration::from_secs(1);
 /// Memory of a stream, about.
 const STREAM_BYTES: usize = 8 << 10;
 
-/// What there is to ask about; nothing is the whole member.
+/// Services that can be queried; the empty name is the whole member.
 const SERVICES: [&str; 10] = [
     "",
     "etcdserverpb.Auth",
@@ -44,7 +44,7 @@ fn say(status: ServingStatus) -> HealthCheckResponse {
     HealthCheckResponse { status: status.into() }
 }
 
-/// It serves while there is a leader.
+/// The member serves while there is a leader.
 fn look(asking: &Asking) -> ServingStatus {
     match asking.has_leader() {
         true => ServingStatus::Serving,

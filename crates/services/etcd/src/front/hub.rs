@@ -1,8 +1,9 @@
-//! The hub: reads what happens once, for all who watch.
+//! The hub: reads events once for all watchers.
 //!
-//! The node tells the revision, and the hub asks for the events behind the last one and passes them
-//! on in batches. A stream that does not keep up loses batches, and reads what it missed from
-//! history by itself; so nobody waits for anybody, and what waits to be sent is bounded.
+//! The node notifies the hub of the revision, and the hub asks for the events after the last one
+//! and passes them on in batches. A stream that does not keep up loses batches and reads the missed
+//! events from history itself; hence streams never wait for each other, and the send queue is
+//! bounded.
 
 use std::sync::{
     Arc,
@@ -22,32 +23,32 @@ use crate::{
     proto::mvccpb::Event,
 };
 
-/// Batches that a stream may be behind.
+/// Maximum number of batches that a stream may lag.
 const BATCHES_MAX: usize = 16;
 
-/// What happened from one revision up to another, both included.
+/// Events from one revision to another, both included.
 #[derive(Debug)]
 pub(super) struct Batch {
     pub(super) from: i64,
     pub(super) to: i64,
     pub(super) events: Vec<Event>,
-    /// Whether the events say what keys had before.
+    /// The events include previous key-value pairs.
     pub(super) has_prev: bool,
     /// The memory of the events.
     pub(super) share: Option<Arc<Share>>,
 }
 
-/// Where streams get batches.
+/// Source of batches for streams.
 #[derive(Debug)]
 pub(super) struct Hub {
     batches: broadcast::Sender<Arc<Batch>>,
-    /// For what waits for those who watch, and for who they are.
+    /// Budget for events queued for watchers, and for the watchers themselves.
     pub(super) memory: Memory,
-    /// Watchers that want to know what keys had before.
+    /// Number of watchers that want previous key-value pairs.
     wants_prev: AtomicUsize,
 }
 
-/// A watcher that wants to know what keys had before, as long as it is there.
+/// Registration of a watcher that wants previous key-value pairs, until it is dropped.
 #[derive(Debug)]
 pub(super) struct WantsPrev(Arc<Hub>);
 
@@ -66,7 +67,7 @@ impl Hub {
         })
     }
 
-    /// All batches from here on.
+    /// Returns all batches from here on.
     pub(super) fn follow(&self) -> broadcast::Receiver<Arc<Batch>> {
         self.batches.subscribe()
     }
@@ -76,29 +77,29 @@ impl Hub {
         WantsPrev(Arc::clone(self))
     }
 
-    /// Passes on what happens, until the node is gone.
+    /// Passes on events until the node stops.
     pub(super) async fn run(&self, asking: &Asking, mut told: watch::Receiver<i64>) {
         let mut last = 0;
         while told.changed().await.is_ok() {
             let revision = *told.borrow_and_update();
             if last == 0 {
-                // What was before nobody has missed.
+                // No watcher can have missed earlier events.
                 last = revision - 1;
             }
             while last < revision {
                 if self.batches.receiver_count() == 0 {
-                    // Whoever comes asks for the revision first, and so misses nothing behind it.
+                    // A new watcher asks for the revision first, and so misses nothing after it.
                     last = revision;
                     break;
                 }
                 last = self.pass_on(asking, last, revision).await;
             }
-            // The service may have gone back.
+            // The service may have been reset to an earlier state.
             last = last.min(revision);
         }
     }
 
-    /// Passes on a batch behind `last`; how far it goes.
+    /// Passes on a batch after `last`; returns its last revision.
     async fn pass_on(&self, asking: &Asking, last: i64, revision: i64) -> i64 {
         let has_prev = self.wants_prev.load(Ordering::Relaxed) > 0;
         let request =
@@ -118,8 +119,8 @@ impl Hub {
                 has_prev,
                 share: Some(share),
             },
-            // It is compacted, or this node cannot say, or has no memory for it. A gap tells the
-            // streams to look for themselves.
+            // It is compacted, or this node is unable to answer, or has no memory for it. A gap
+            // makes the streams read history.
             None => Batch {
                 share: None,
                 from: revision + 1,

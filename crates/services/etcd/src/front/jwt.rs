@@ -1,8 +1,8 @@
-//! JSON Web Tokens: who logged in, signed with a key that operators bring. As etcd's flag
+//! JSON Web Tokens: the logged-in user, signed with a key that operators provide, as etcd's flag
 //! `--auth-token` describes them.
 //!
-//! Somebody else may issue them, too: whoever has the private key. A node that has the public key
-//! alone only checks.
+//! Any holder of the private key may issue them, too. A node that has only the public key just
+//! verifies.
 
 use std::{
     fs, io,
@@ -26,57 +26,57 @@ const TOKEN_BYTES_MAX: usize = 8 << 10;
 const KEY_BYTES_MAX: u64 = 64 << 10;
 /// Shortest secret of HMAC: as long as the shortest hash.
 const SECRET_BYTES_MIN: usize = 32;
-/// For how long a token is good if nobody says.
+/// Default lifetime of a token.
 const LIFE: Duration = Duration::from_secs(300);
-/// And at most: what lasts longer cannot be taken back in time.
+/// Maximum lifetime: a longer one could not be revoked in time.
 const LIFE_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// The algorithms, as the flag calls them.
 const METHODS: &str =
     "RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, EdDSA, HS256, HS384 or HS512";
 
-/// Why a flag does not say how tokens are made.
+/// Reasons why the flag is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum BadTokens {
-    /// It is neither of the two kinds.
+    /// The kind is neither of the two known ones.
     #[error("{0:?} is no kind of token: there are simple, and jwt,sign-method=…")]
     Kind(String),
-    /// An option that is not known, is there twice, or has no value.
+    /// An option that is unknown, repeated, or has no value.
     #[error("{0:?} is no option of jwt, or is there twice")]
     Option(String),
     /// An option that is needed.
     #[error("{0} is missing")]
     Missing(&'static str),
-    /// No algorithm of that name.
+    /// Unknown algorithm.
     #[error("sign-method is to be {METHODS}, not {0:?}")]
     Method(String),
-    /// No time, or none that makes sense.
+    /// Missing or invalid lifetime.
     #[error("ttl is to be a time from 1s to 8760h, such as 10m, not {0:?}")]
     Life(String),
     /// A file cannot be read.
     #[error("cannot read {}: {error}", path.display())]
     File {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system says.
+        /// Error of the system.
         error: io::Error,
     },
     /// A file holds no key of that kind.
     #[error("{} holds no key for {method}: {why}", path.display())]
     Key {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
         /// The algorithm.
         method: String,
-        /// What is wrong.
+        /// Reason.
         why: String,
     },
-    /// What the one signs the other does not know.
+    /// The public key does not verify signatures of the private key.
     #[error("{} is not the public key of {}", public.display(), private.display())]
     Pair {
-        /// One of them.
+        /// Public key file.
         public: PathBuf,
-        /// The other one.
+        /// Private key file.
         private: PathBuf,
     },
 }
@@ -107,19 +107,19 @@ impl Tokens {
     }
 }
 
-/// What a token says, in etcd's words.
+/// Claims of a token, under etcd's names.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Claims {
-    /// Who logged in.
+    /// User that logged in.
     pub(super) username: String,
     /// The revision of users and roles at that time.
     pub(super) revision: u64,
-    /// When it is over, Unix time in seconds; others may write fractions.
+    /// Expiry, Unix time in seconds; other issuers may write fractions.
     exp: f64,
 }
 
 impl Claims {
-    /// Whether that user logged in with the password of now, as far as the revisions tell.
+    /// Returns whether that user logged in with the current password, as far as the revisions show.
     pub(super) const fn hold(&self, now: &Credentials) -> bool {
         now.enabled
             && now.since != 0
@@ -128,7 +128,7 @@ impl Claims {
             && self.revision <= now.revision
     }
 
-    /// For how long it is good yet.
+    /// Returns the remaining lifetime.
     pub(super) fn left(&self) -> Duration {
         #[expect(clippy::cast_precision_loss, reason = "seconds of centuries are exact")]
         let left = self.exp - get_current_timestamp() as f64;
@@ -151,7 +151,7 @@ impl std::fmt::Debug for Jwt {
     }
 }
 
-/// What the options of the flag say.
+/// Options of the flag.
 #[derive(Default)]
 struct Options<'f> {
     method: Option<&'f str>,
@@ -198,8 +198,8 @@ impl Jwt {
         };
         let (signs, checks) = keys(&options, method, algorithm.family())?;
         let mut validation = Validation::new(algorithm);
-        // As etcd: what is over is over. Whose tokens are for somebody else signs them with another
-        // key.
+        // As in etcd: no leeway for expired tokens. Deployments that issue tokens for another
+        // audience sign them with another key.
         (validation.leeway, validation.validate_aud) = (0, false);
         validation.validate_nbf = true;
         let jwt = Self { signs, checks, algorithm, validation, life };
@@ -207,7 +207,7 @@ impl Jwt {
         Ok(jwt)
     }
 
-    /// What it signs, it knows.
+    /// Checks that a token signed here also verifies.
     fn try_out(&self, options: &Options<'_>, method: &str) -> Result<(), BadTokens> {
         let private = PathBuf::from(options.private.unwrap_or_default());
         match self.sign("somebody", 1) {
@@ -221,10 +221,10 @@ impl Jwt {
         }
     }
 
-    /// A token for somebody who has just logged in. `None`: there is no private key.
+    /// Returns a token for a user that has just logged in. `None`: there is no private key.
     pub(super) fn sign(&self, name: &str, revision: u64) -> Option<Result<String, Unusable>> {
         let key = self.signs.as_ref()?;
-        // In whole seconds: not every reader takes fractions.
+        // In whole seconds: not every reader accepts fractions.
         let exp = get_current_timestamp().saturating_add(self.life.as_secs());
         let claims = serde_json::json!({
             "username": name,
@@ -234,7 +234,7 @@ impl Jwt {
         Some(encode(&Header::new(self.algorithm), &claims, key))
     }
 
-    /// What a token says, if somebody with the private key signed it, and it is not over.
+    /// Returns the claims of a token, if it was signed with the private key and has not expired.
     pub(super) fn read(&self, token: &str) -> Option<Claims> {
         // As some programs write it in HTTP.
         let token = token.strip_prefix("Bearer ").unwrap_or(token);
@@ -334,7 +334,7 @@ mod tests {
         Claims { username: "ann".to_owned(), revision, exp: 0.0 }
     }
 
-    /// From the login on until the password changes, or auth is turned off.
+    /// Claims hold from the login until the password changes, or auth is turned off.
     #[test]
     fn claims_hold_for_the_password_of_now() {
         for (revision, holds) in [(0, false), (5, false), (6, true), (9, true), (10, false)] {

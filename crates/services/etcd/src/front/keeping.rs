@@ -1,5 +1,5 @@
-//! Keeping leases alive: whatever is asked for while one command is under way goes into the next
-//! one.
+//! Keep-alives of leases: requests that arrive while one command is in flight are batched into the
+//! next one.
 
 use std::{
     sync::Arc,
@@ -21,9 +21,9 @@ use crate::{
 
 /// Leases in one command.
 const IDS_MAX: usize = 1000;
-/// Those that wait for the next one; others wait in their streams.
+/// Requests queued for the next command; further ones wait in their streams.
 const WAITING_MAX: usize = 4096;
-/// How often a command is made anew because users or roles changed meanwhile.
+/// Maximum number of times a command is rebuilt because users or roles changed meanwhile.
 const AUTH_TRIES: u32 = 5;
 
 /// A lease that was kept alive.
@@ -35,7 +35,7 @@ pub(super) struct Kept {
     pub(super) revision: i64,
 }
 
-/// One that is to be.
+/// A request to keep a lease alive.
 #[derive(Debug)]
 pub(super) struct Wanted {
     id: i64,
@@ -45,7 +45,7 @@ pub(super) struct Wanted {
     tell: oneshot::Sender<Result<Kept, Status>>,
 }
 
-/// Whom to ask.
+/// Handle for sending requests to the batching task.
 #[derive(Clone, Debug)]
 pub(super) struct Keeper(mpsc::Sender<Wanted>);
 
@@ -56,7 +56,7 @@ pub(super) fn keeper() -> (Keeper, mpsc::Receiver<Wanted>) {
 }
 
 impl Keeper {
-    /// Has a lease kept alive; what becomes of it is still to come.
+    /// Queues a request to keep a lease alive; the result arrives through the receiver.
     pub(super) async fn keep(
         &self,
         asking: &Asking,
@@ -76,8 +76,8 @@ impl Keeper {
     }
 }
 
-/// Whether somebody may keep a lease alive: all its keys are theirs to write. The auth revision
-/// that says so; 0: auth is off.
+/// Checks that a client may keep a lease alive: it must have write access to all keys of the lease.
+/// Returns the auth revision of the check; 0: auth is off.
 async fn may_keep(asking: &Asking, asker: &Asker, id: i64) -> Result<u64, Status> {
     if asking.is_open().await? {
         return Ok(0);
@@ -89,7 +89,7 @@ async fn may_keep(asking: &Asking, asker: &Asker, id: i64) -> Result<u64, Status
     Ok(if now.enabled { now.revision } else { 0 })
 }
 
-/// Keeps alive what is asked for.
+/// Executes the queued requests.
 pub(super) async fn run(asking: Arc<Asking>, mut asked: mpsc::Receiver<Wanted>) {
     let mut all = Vec::new();
     while asked.recv_many(&mut all, IDS_MAX).await > 0 {
@@ -112,7 +112,7 @@ pub(super) async fn run(asking: Arc<Asking>, mut asked: mpsc::Receiver<Wanted>) 
                 }),
                 Err(status) => Err(status.clone()),
             };
-            // Who gave up does not concern the others.
+            // A client that gave up does not concern the others.
             drop(tell.send(kept));
         }
     }
@@ -138,8 +138,8 @@ async fn keep_all(asking: &Asking, all: &[Wanted]) -> Result<Lasting, Status> {
 }
 
 impl Lasting {
-    /// Returns what is left of the leases that began anew so long ago: they did when the command
-    /// was taken, which may have waited for a leader since.
+    /// Subtracts the time passed since the command was taken, which is when the leases were
+    /// extended: it may have waited for a leader since.
     fn left_after(mut self, passed: Duration) -> Self {
         let passed = i64::try_from(passed.as_secs()).unwrap_or(i64::MAX);
         for ttl in &mut self.ttls {
@@ -149,7 +149,8 @@ impl Lasting {
     }
 }
 
-/// Users or roles changed: those who may not any more hear it, and are left out.
+/// Checks again after users or roles changed: requests that are no longer allowed are answered with
+/// an error, and left out.
 async fn look_again(asking: &Asking, all: &mut Vec<Wanted>) {
     if asking.credentials("").await.is_err() {
         return;

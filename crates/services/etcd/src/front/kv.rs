@@ -24,9 +24,9 @@ use crate::{
     },
 };
 
-/// How often it is looked whether a compaction is done.
+/// Polling interval while a compaction is in progress.
 const SCRUB_PERIOD: Duration = Duration::from_millis(20);
-/// How often a range may begin again because its revision was compacted meanwhile.
+/// Maximum number of restarts of a range because its revision was compacted meanwhile.
 const RESTARTS_MAX: u32 = 3;
 
 #[derive(Debug)]
@@ -35,7 +35,7 @@ pub(super) struct Kv {
 }
 
 impl Kv {
-    /// Waits until this node has removed what was before this revision.
+    /// Waits until this node has removed the history before this revision.
     async fn removed_before(&self, revision: i64) -> Result<(), Status> {
         loop {
             let figures = self.asking.figures(Freshness::Local).await?;
@@ -47,8 +47,8 @@ impl Kv {
     }
 }
 
-/// A range, page by page, so that a large one does not keep the node from what is urgent.
-/// What was read so far is counted.
+/// Reads a range page by page, so that a large one does not keep the node from urgent work. The
+/// memory of the pages read is counted.
 pub(super) async fn read(
     asking: &Asking,
     asker: &Asker,

@@ -38,7 +38,7 @@ pub(super) struct Lease {
     pub(super) keeper: Keeper,
 }
 
-/// An id that nobody has, very likely.
+/// Returns a random id, very likely unused.
 pub(super) fn some_id() -> Result<i64, Status> {
     let random = quorate::random().map_err(|error| Status::internal(error.to_string()))?;
     // A positive number.
@@ -131,7 +131,8 @@ impl LeaseService for Lease {
         while let Some(first) = from {
             let query = Query::Leases(LeasesRequest { from: first });
             let (page, _): (LeasesPage, _) = self.asking.query(&asker, &query, freshness).await?;
-            // The others are of this node as well, which is not behind what it was.
+            // Later pages are read from this node as well, which does not fall behind the first
+            // one.
             freshness = Freshness::Local;
             if !share.grow(page.ids.len() * LEASE_BYTES) {
                 return Err(errors::too_many());
@@ -147,7 +148,7 @@ impl LeaseService for Lease {
     }
 }
 
-/// An answer that is still to come.
+/// A pending answer.
 type Coming = oneshot::Receiver<Result<Kept, Status>>;
 
 /// Has leases kept alive as the client names them.

@@ -1,4 +1,4 @@
-//! The service Lock: a client has a lock for as long as its key is there, which goes with its
+//! The service Lock: a client holds a lock as long as its key exists, which is deleted with its
 //! lease.
 
 use bytes::Bytes;

@@ -24,7 +24,7 @@ use crate::{
     },
 };
 
-/// How often a hash may begin again because history was compacted meanwhile.
+/// Maximum number of restarts of a hash because history was compacted meanwhile.
 const RESTARTS_MAX: u32 = 3;
 
 #[derive(Debug)]
@@ -53,7 +53,7 @@ impl Maintenance {
                     Some(next) => request = next,
                     None => return Ok(page),
                 },
-                // What was hashed so far is of another compacted revision.
+                // The partial hash is of another compacted revision.
                 Err(status)
                     if status.code() == Code::OutOfRange
                         && request.is_begun
@@ -111,7 +111,7 @@ impl MaintenanceService for Maintenance {
         let alarms = self.0.alarms(&asker).await?;
         errors.extend(alarms.iter().map(|alarm| {
             let kind = alarm.alarm().as_str_name();
-            // As etcd says it.
+            // The text of etcd.
             format!("memberID:{} alarm:{kind} ", alarm.member_id)
         }));
         let mut peers = status.peers.iter();
@@ -171,7 +171,7 @@ impl MaintenanceService for Maintenance {
         &self,
         request: Request<SnapshotRequest>,
     ) -> Result<Response<Self::SnapshotStream>, Status> {
-        // It has everything, who may do what included.
+        // A snapshot contains everything, access rights included.
         let asker = self.0.allow(&request, Role::Operator)?;
         self.0.needs_root(&asker).await?;
         snapshot::stream(&self.0).await.map(Response::new)

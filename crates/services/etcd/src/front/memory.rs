@@ -1,8 +1,8 @@
-//! How much memory requests, answers and what is under way for them take together: whatever is
-//! above the bound is refused, or waits.
+//! Bound on the memory of requests, answers and the work in flight for them: excess is refused, or
+//! waits.
 //!
 //! There is one bound for the node. Watching has a part of it, so that clients that do not read
-//! what they watch leave the rest to others; each stream of watchers has a part of that.
+//! their events leave the rest to others; each stream of watchers has a part of that.
 
 use std::sync::{
     Arc,
@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 struct Use {
     used: AtomicUsize,
     most: usize,
-    /// What this is a part of.
+    /// The budget that this one is part of.
     whole: Option<Memory>,
     /// Something was released, anywhere.
     released: Arc<Notify>,
@@ -50,13 +50,14 @@ impl Memory {
         self.part(self.0.most / 2)
     }
 
-    /// So many bytes, until that is dropped. `None`: there is not so much left.
+    /// Reserves this number of bytes until the share is dropped. `None`: not enough is left.
     pub(super) fn take(&self, bytes: usize) -> Option<Share> {
         let mut share = self.share();
         share.grow(bytes).then_some(share)
     }
 
-    /// The same, once it is there. What is larger than all there is gets all there is.
+    /// Waits until this number of bytes is free, and reserves them. A request above the whole
+    /// budget gets the whole budget.
     pub(super) async fn wait_for(&self, bytes: usize) -> Share {
         let bytes = bytes.min(self.largest());
         loop {
@@ -68,7 +69,7 @@ impl Memory {
         }
     }
 
-    /// Nothing of it yet.
+    /// Returns an empty share.
     pub(super) fn share(&self) -> Share {
         Share { memory: self.clone(), bytes: 0 }
     }
@@ -114,7 +115,7 @@ pub(super) struct Share {
 }
 
 impl Share {
-    /// Takes more; `false`: there is not so much left, and it stays what it is.
+    /// Grows by this number of bytes; `false`: not enough is left, and the share is unchanged.
     #[must_use]
     pub(super) fn grow(&mut self, bytes: usize) -> bool {
         let grown = self.memory.add(bytes);
@@ -124,7 +125,7 @@ impl Share {
         grown
     }
 
-    /// Is so large from now on; `false`: there is not so much left, and it stays what it is.
+    /// Changes to this size; `false`: not enough is left, and the share is unchanged.
     #[must_use]
     pub(super) fn resize(&mut self, bytes: usize) -> bool {
         match bytes.checked_sub(self.bytes) {

@@ -24,10 +24,10 @@ use super::{
     asking::{Asking, Freshness, term_of},
 };
 
-/// How long the node has to say what it is.
+/// Maximum wait for the status of the node.
 const WAIT: Duration = Duration::from_secs(5);
 
-/// Methods that are counted: the service, the method, and what kind they are.
+/// Methods that are counted: service, method, and kind.
 const METHODS: [(&str, &str, &str); 50] = [
     ("etcdserverpb.KV", "Range", UNARY),
     ("etcdserverpb.KV", "Put", UNARY),
@@ -109,11 +109,11 @@ const CODES: [&str; 17] = [
 #[derive(Debug, Default)]
 struct Requests {
     started: AtomicU64,
-    /// Those that are over, by their codes.
+    /// Completed requests by code.
     handled: [AtomicU64; CODES.len()],
 }
 
-/// What is counted where it happens.
+/// Counters updated in place.
 #[derive(Debug)]
 pub(super) struct Counters {
     methods: [Requests; METHODS.len()],
@@ -122,9 +122,9 @@ pub(super) struct Counters {
     pub(super) sent: AtomicU64,
     pub(super) watchers: AtomicI64,
     pub(super) watch_streams: AtomicI64,
-    /// Commands that were not done, or of which nobody knows.
+    /// Commands that failed or whose outcome is unknown.
     pub(super) failed: AtomicU64,
-    /// Who led last, and how often that was somebody else.
+    /// Last leader, and number of changes.
     leader: AtomicU32,
     leader_changes: AtomicU64,
 }
@@ -145,7 +145,7 @@ impl Default for Counters {
 }
 
 impl Counters {
-    /// This one leads.
+    /// Records the leader, and counts a change.
     pub(super) fn see_leader(&self, leader: u32) {
         if self.leader.swap(leader, Ordering::Relaxed) != leader {
             self.leader_changes.fetch_add(1, Ordering::Relaxed);
@@ -153,7 +153,7 @@ impl Counters {
     }
 }
 
-/// One more of something, for as long as this is there.
+/// Guard that counts one more of something while it lives.
 #[derive(Debug)]
 pub(super) struct OneMore(Arc<Counters>, fn(&Counters) -> &AtomicI64);
 
@@ -170,7 +170,7 @@ impl Drop for OneMore {
     }
 }
 
-/// A request that is under way. It counts as handled once this is dropped.
+/// A request in flight, counted as handled on drop.
 #[derive(Debug)]
 pub(super) struct UnderWay {
     counters: Arc<Counters>,
@@ -194,7 +194,7 @@ impl UnderWay {
 impl Drop for UnderWay {
     fn drop(&mut self) {
         let requests = self.counters.methods.get(self.method);
-        // A number that nobody knows is an unknown error.
+        // An unmapped code counts as an unknown error.
         let handled = requests
             .map(|requests| requests.handled.get(self.code).unwrap_or(&requests.handled[2]));
         if let Some(handled) = handled {
@@ -300,7 +300,7 @@ pub(super) async fn page(asking: Arc<Asking>) -> Response {
     (StatusCode::OK, kind, text.0).into_response()
 }
 
-/// What there is of disks and peers that means the same as in etcd.
+/// Writes the metrics of disks and peers that have the same meaning as in etcd.
 fn disk_and_peers(text: &mut Text, status: &NodeStatus) {
     let name = "etcd_disk_wal_fsync_duration_seconds";
     let help = "Seconds that writes of the log took until they were on stable storage";

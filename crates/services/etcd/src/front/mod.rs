@@ -1,13 +1,13 @@
-//! The front: gRPC and a little HTTP, on threads of its own beside the node's.
+//! The front: gRPC and a little HTTP, on threads of its own, separate from the node's.
 //!
-//! Connections ([`connections`]) bring requests, whose memory is counted ([`bodies`], [`memory`]);
-//! the services ([`kv`], [`watch`], [`lease`], [`cluster`], [`maintenance`], [`lock`],
+//! Connections ([`connections`]) deliver requests, whose memory is counted ([`bodies`],
+//! [`memory`]); the services ([`kv`], [`watch`], [`lease`], [`cluster`], [`maintenance`], [`lock`],
 //! [`election`], [`auth`], [`health`]) turn them into commands and queries for the replica in this
-//! process ([`asking`]), and what became of them into answers or errors ([`errors`]). Who asks is
-//! said by a [`token`], of etcd's kind or a [`jwt`], or a certificate ([`gate`]), [`passwords`] are
-//! checked beside. [`pages`] and the [`gateway`] are what is asked for in HTTP. The [`hub`] reads
-//! once what all who watch want to know, [`keeping`] keeps leases alive, many in one command, and
-//! [`turns`] are what locks and elections wait for.
+//! process ([`asking`]), and the results into answers or errors ([`errors`]). Clients authenticate
+//! by a [`token`], of etcd's kind or a [`jwt`], or a certificate ([`gate`]); [`passwords`] are
+//! checked on separate threads. [`pages`] and the [`gateway`] serve HTTP. The [`hub`] reads events
+//! once for all watchers, [`keeping`] keeps leases alive, many in one command, and [`turns`] are
+//! the queues of locks and elections.
 
 mod asking;
 mod auth;
@@ -63,11 +63,11 @@ use crate::proto::{
     v3lockpb::lock_server::LockServer,
 };
 
-/// The version of etcd whose interface this is, as clients are told.
+/// Version of etcd whose interface this is, as reported to clients.
 pub const VERSION: &str = "3.6.0";
 /// Largest request that becomes a command.
 pub const REQUEST_BYTES_MAX: usize = 1536 << 10;
-/// Largest message that is read at all: with room for what is not part of the command.
+/// Largest message that is read at all: a command and the rest of its request.
 const MESSAGE_BYTES_MAX: usize = REQUEST_BYTES_MAX + (512 << 10);
 /// Threads that serve connections, at most.
 const THREADS_MAX: usize = 8;
@@ -78,9 +78,9 @@ pub enum BindError {
     /// The address cannot be listened on.
     #[error("cannot listen on --client {address}: {source}")]
     Listen {
-        /// As it was given.
+        /// Address as given.
         address: String,
-        /// What the system says.
+        /// Error of the system.
         source: io::Error,
     },
     /// Strangers would reach it.
@@ -88,7 +88,7 @@ pub enum BindError {
         "cannot listen on --client {address}: other machines can reach this address, and there is no authentication"
     )]
     Unprotected {
-        /// As it was given.
+        /// Address as given.
         address: String,
     },
 }
@@ -117,19 +117,19 @@ impl Door {
         Ok(Self { listener, address: bound, protection })
     }
 
-    /// One that is bound already, by somebody who knows who may reach it.
+    /// Uses a listener that is bound already; the caller is responsible for its reachability.
     pub fn on(listener: TcpListener, protection: Protection) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
         Ok(Self { listener, address, protection })
     }
 
-    /// Where that is.
+    /// Returns the address that is listened on.
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Serves clients from now on, with what this replica answers.
+    /// Serves clients from now on, with the answers of this replica.
     pub fn serve(self, local: Local, handle: Handle, settings: Settings) -> io::Result<Server> {
         let secure = self.protection.trust().is_some();
         let asking = Arc::new(Asking::new(local, handle, &settings, secure));
@@ -173,14 +173,14 @@ impl Door {
                     () = stopped.notified() => {}
                 }
             });
-            // Whoever waits for an answer of the node would wait for as long as it likes.
+            // Requests that wait for an answer of the node would block the shutdown indefinitely.
             runtime.shutdown_background();
         })?;
         Ok(Server { stop, thread: Some(thread) })
     }
 }
 
-/// What is served, and how much of it.
+/// Settings of the front.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The cluster.
@@ -189,10 +189,10 @@ pub struct Settings {
     pub node: NodeId,
     /// Connections at a time.
     pub connections_max: usize,
-    /// Memory for the requests and answers of all of them, and for what is under way for them.
+    /// Memory for all requests and answers, and for the work in flight for them.
     pub memory_bytes: usize,
-    /// Above so many bytes of data nothing may grow until an operator says so; 0: there is no
-    /// bound.
+    /// Quota of the data in bytes, above which nothing may grow until an operator allows it; 0: no
+    /// quota.
     pub quota_bytes: u64,
     /// The tokens that clients get at login.
     pub tokens: Tokens,
@@ -214,7 +214,7 @@ impl Drop for Server {
     }
 }
 
-/// What there is, for programs that ask a server of gRPC itself, in both versions.
+/// Adds server reflection, for gRPC tools, in both versions.
 fn reflection(services: Routes) -> Routes {
     let builder = || {
         tonic_reflection::server::Builder::configure()

@@ -1,4 +1,4 @@
-//! What is asked for by plain HTTP: the version, whether the member is well, and figures.
+//! Plain HTTP pages: the version, health and metrics.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,7 +19,7 @@ use super::{
 };
 use crate::proto::etcdserverpb::{AlarmMember, AlarmType};
 
-/// How long a check may take.
+/// Timeout of a health check.
 const CHECK_WAIT: Duration = Duration::from_secs(5);
 
 pub(super) fn routes(asking: Arc<Asking>) -> Router {
@@ -42,7 +42,7 @@ async fn version() -> Response {
     json(StatusCode::OK, body)
 }
 
-/// Whether a read is answered; `?serializable=true` asks this member alone.
+/// Returns whether a read is answered; `?serializable=true` asks this member alone.
 async fn is_well(asking: &Asking, query: Option<&str>) -> bool {
     let mut words = query.unwrap_or_default().split('&');
     let freshness = Freshness::of(words.any(|word| word == "serializable=true"));

@@ -1,4 +1,4 @@
-//! Passwords: hashed and checked beside the threads that serve, few at a time.
+//! Passwords: hashed and checked outside the threads that serve, few at a time.
 
 use std::sync::{
     Arc,
@@ -11,13 +11,13 @@ use tonic::Status;
 
 use super::errors;
 
-/// At a time; each takes tens of milliseconds of a processor, and 19 MiB.
+/// Maximum number of concurrent hashes; each takes tens of milliseconds of a processor, and 19 MiB.
 const AT_ONCE: usize = 2;
-/// Those that may wait for it. More are refused: whoever guesses holds up others for a second or
-/// two at most.
+/// Maximum number of waiting checks. More are refused: a client that guesses passwords delays
+/// others for a second or two at most.
 const WAITING_MAX: usize = 64;
 
-/// Who does that.
+/// Runs the checks of passwords.
 #[derive(Clone, Debug)]
 pub(super) struct Passwords(Arc<Places>);
 
@@ -27,7 +27,7 @@ struct Places {
     waiting: AtomicUsize,
 }
 
-/// One that waits, or is under way.
+/// A check that waits or runs.
 struct Waiting(Arc<Places>);
 
 impl Drop for Waiting {
@@ -56,7 +56,7 @@ impl Passwords {
         let place = Arc::clone(&self.0.free).acquire_owned().await;
         let place = place.map_err(|_| errors::stopped())?;
         let done = tokio::task::spawn_blocking(move || {
-            // Whoever gives up does not make room for the next before this is done.
+            // An abandoned check keeps its place until it is done.
             let _held = (place, waiting);
             work()
         });
@@ -74,8 +74,8 @@ impl Passwords {
         })
     }
 
-    /// Whether that is the password of this hash; of no hash, none is, and it takes as long to say
-    /// so.
+    /// Returns whether a password matches this hash. An empty hash matches none, and the answer
+    /// takes as long.
     pub(super) async fn fits(&self, hash: String, password: String) -> Result<bool, Status> {
         self.work(move || {
             let (hash, is_somebody) = match &*hash {

@@ -15,26 +15,26 @@ use super::memory::Share;
 #[derive(Debug)]
 pub(super) struct Queued<T> {
     answer: Result<T, Status>,
-    /// Its own memory, and that of what it is a part of.
+    /// Memory of the answer itself, and of the batch that it is a part of.
     _held: (Option<Share>, Option<Arc<Share>>),
 }
 
 impl<T> Queued<T> {
-    /// One with this memory of its own, and a part of what has the other.
+    /// Queues an answer with memory of its own, and a share of the batch that it is a part of.
     pub(super) const fn of(answer: T, own: Share, of: Option<Arc<Share>>) -> Self {
         Self { answer: Ok(answer), _held: (Some(own), of) }
     }
 }
 
 impl<T> From<Result<T, Status>> for Queued<T> {
-    /// One that is small.
+    /// Queues a small answer, which is not counted.
     fn from(answer: Result<T, Status>) -> Self {
         let _held = (None, None);
         Self { answer, _held }
     }
 }
 
-/// What a client receives.
+/// Stream of answers that a client receives.
 #[derive(Debug)]
 pub(super) struct Answers<T>(pub(super) mpsc::Receiver<Queued<T>>);
 

@@ -1,8 +1,9 @@
-//! A snapshot as a stream: the bytes of a backup, in an envelope that `etcdctl` takes for a
+//! A snapshot as a stream: the bytes of a backup, in an envelope that `etcdctl` accepts as a
 //! snapshot.
 //!
-//! `etcdctl` wants a length that is a multiple of 512 and then a SHA-256 of all before. So there
-//! are zeros behind the backup, its length, a word that `quorate restore` knows, and the checksum.
+//! `etcdctl` requires a length that is a multiple of 512, followed by a SHA-256 of all bytes
+//! before. Hence the backup is followed by zeros, its length, a word that `quorate restore`
+//! recognizes, and the checksum.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -25,12 +26,12 @@ use crate::proto::etcdserverpb::SnapshotResponse;
 const PIECES_MAX: usize = 2;
 /// Bytes of a piece, at most.
 const PIECE_BYTES: usize = 256 << 10;
-/// A client that takes nothing for so long is gone.
+/// Time after which a client that reads nothing is disconnected.
 const STALL: Duration = Duration::from_secs(60);
-/// What etcd's files are a multiple of.
+/// etcd's files are a multiple of this.
 const PAGE: u64 = 512;
 
-/// The end of a snapshot whose backup has so many bytes, without the checksum.
+/// Returns the end of a snapshot whose backup has this number of bytes, without the checksum.
 fn padding(bytes: u64) -> Vec<u8> {
     let tail = 8 + ENVELOPE_WORD.len() as u64;
     let zeros = (PAGE - (bytes + tail) % PAGE) % PAGE;
@@ -40,7 +41,7 @@ fn padding(bytes: u64) -> Vec<u8> {
     end
 }
 
-/// Who reads a snapshot.
+/// Reader of a snapshot.
 struct Reader {
     asking: Arc<Asking>,
     revision: i64,
@@ -60,7 +61,7 @@ impl Reader {
                 share.ok_or_else(|| io::Error::other(errors::too_many().message().to_owned()))?;
             let answer = SnapshotResponse {
                 header: self.asking.header(self.revision),
-                // Nobody knows before it is read.
+                // Unknown before it is read.
                 remaining_bytes: 0,
                 blob: Bytes::copy_from_slice(blob),
                 version: VERSION.to_owned(),

@@ -1,25 +1,26 @@
-//! Tokens: signed statements of who logged in, when, and with which password.
+//! Tokens: signed statements of the user, the time and the password of a login.
 //!
-//! Every member can check them, and none has to remember them (decision 25). Any text may come in.
+//! Every member can check them, and none has to remember them (decision 25). The input may be any
+//! text.
 
 use base64ct::{Base64UrlUnpadded, Encoding as _};
 
 use crate::auth::{Credentials, NAME_BYTES_MAX, SECRET_BYTES};
 
-/// What the first byte of a statement is.
+/// First byte of a statement.
 const VERSION: u8 = 1;
 const HEAD_BYTES: usize = 1 + 3 * 8;
 const SIGNATURE_BYTES: usize = 32;
-/// For how long a token is good after the login, at any member, and after its last use, at one that
+/// Lifetime of a token after the login, at any member, and after its last use, at a member that
 /// knows it.
 pub(super) const LIFE_MS: u64 = 300_000;
-/// How far a member that made it may be ahead of this one.
+/// Maximum clock lead of the member that issued the token over this one.
 const AHEAD_MS: u64 = 10_000;
 
-/// What a token says.
+/// Content of a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Statement {
-    /// Who logged in.
+    /// User that logged in.
     pub(super) name: String,
     /// The auth revision of the password.
     pub(super) since: u64,
@@ -29,7 +30,7 @@ pub(super) struct Statement {
     pub(super) at_ms: u64,
 }
 
-/// A statement as it came, with its signature.
+/// A received statement with its signature.
 #[derive(Debug)]
 pub(super) struct Signed {
     pub(super) statement: Statement,
@@ -48,7 +49,7 @@ fn sign(secret: &[u8], cluster: u64, statement: &[u8]) -> Option<blake3::Hash> {
 }
 
 impl Statement {
-    /// The token that says so.
+    /// Signs the statement and returns the token.
     pub(super) fn sign(&self, secret: &[u8], cluster: u64) -> Option<String> {
         let mut bytes = Vec::with_capacity(HEAD_BYTES + self.name.len() + SIGNATURE_BYTES);
         bytes.push(VERSION);
@@ -63,7 +64,7 @@ impl Statement {
 }
 
 impl Signed {
-    /// What a token says, if it is one. Whether it is true is another question.
+    /// Parses a token without verifying it.
     pub(super) fn parse(token: &str) -> Option<Self> {
         let most = HEAD_BYTES + NAME_BYTES_MAX + SIGNATURE_BYTES;
         if token.len() > most.div_ceil(3) * 4 {
@@ -85,10 +86,10 @@ impl Signed {
         Some(Self { statement, bytes, signature })
     }
 
-    /// Whether a member of this cluster said it of this user, and not too long ago.
+    /// Returns whether a member of this cluster signed it for this user, and not too long ago.
     pub(super) fn holds(&self, now: &Credentials, cluster: u64) -> bool {
         let signature = sign(&now.secret, cluster, &self.bytes);
-        // Takes as long for a wrong one as for the right one.
+        // Takes equally long for wrong and right signatures.
         let is_signed = signature.is_some_and(|signature| signature == self.signature);
         let Statement { since, epoch, at_ms, .. } = self.statement;
         is_signed
@@ -156,7 +157,7 @@ mod tests {
             change(&mut other);
             assert!(!signed.holds(&other, CLUSTER), "{other:?}");
         }
-        // Of nobody, though it be signed.
+        // A signed token of no user.
         let nobody = Statement { since: 0, ..statement() };
         let signed = Signed::parse(&nobody.sign(&now(0).secret, CLUSTER).unwrap()).unwrap();
         assert!(!signed.holds(&Credentials { since: 0, ..now(1_000_000) }, CLUSTER));
@@ -172,7 +173,7 @@ mod tests {
             let changed = Base64UrlUnpadded::encode_string(&changed);
             let holds = Signed::parse(&changed).is_some_and(|signed| {
                 let mut now = now(1_000_000);
-                // Whatever it says of these is so.
+                // Make all other conditions hold.
                 (now.epoch, now.since) = (signed.statement.epoch, signed.statement.since);
                 signed.holds(&now, CLUSTER)
             });

@@ -1,5 +1,5 @@
 //! Turns: keys under a prefix are a queue in the order in which they were created; the first has
-//! the turn. What locks and elections have in common, and share with those that clients make by
+//! the turn. Shared by locks and elections, and compatible with queues that clients make
 //! themselves.
 
 use std::sync::Arc;
@@ -32,11 +32,10 @@ use crate::{
     },
 };
 
-/// For whoever names no lease, a lease of so many seconds, as etcd grants it. Nobody keeps it
-/// alive.
+/// Seconds of the lease for clients that name none, as etcd grants it. It is not kept alive.
 const LEASE_TTL: i64 = 60;
 
-/// Memory of somebody who waits, about.
+/// Approximate memory of a waiting client.
 const PLACE_BYTES: usize = 8 << 10;
 
 /// Queues, and how their turns go.
@@ -46,14 +45,14 @@ pub(super) struct Turns {
     pub(super) hub: Arc<Hub>,
 }
 
-/// A place in a queue. It is given up if nobody waits for its turn any more.
+/// A place in a queue, given up when its client no longer waits.
 #[derive(Debug)]
 pub(super) struct Place {
     asking: Arc<Asking>,
     pub(super) key: Bytes,
     pub(super) created: i64,
     pub(super) lease: i64,
-    /// What the key had, if it was in the queue before.
+    /// Previous value of the key, if it was in the queue before.
     pub(super) before: Option<KeyValue>,
     /// The revision at which it stood there.
     pub(super) revision: i64,
@@ -80,7 +79,7 @@ fn op(request: Request) -> RequestOp {
     RequestOp { request: Some(request) }
 }
 
-/// Whether the key was created by that transaction; by 0: it is not there.
+/// Compares that the key was created by that transaction; 0: the key does not exist.
 fn is_created(key: &Bytes, revision: i64) -> Compare {
     Compare {
         target: 1,
@@ -90,12 +89,12 @@ fn is_created(key: &Bytes, revision: i64) -> Compare {
     }
 }
 
-/// Where the queue of a name is.
+/// Returns the key prefix of the queue with this name.
 pub(super) fn prefix_of(name: &[u8]) -> Bytes {
     [name, b"/"].concat().into()
 }
 
-/// Behind all keys with this prefix.
+/// Returns the end of the range of all keys with this prefix.
 fn prefix_end(prefix: &[u8]) -> Bytes {
     let mut end = prefix.to_vec();
     while let Some(last) = end.pop() {
@@ -203,15 +202,15 @@ impl Turns {
         }
     }
 
-    /// Waits until nobody is before this place. The revision then; `None`: the place itself is
-    /// gone.
+    /// Waits until no place is ahead of this one. Returns the revision then; `None`: the place
+    /// itself is gone.
     pub(super) async fn wait(
         &self,
         asker: &Asker,
         place: &mut Place,
         prefix: &[u8],
     ) -> Result<Option<i64>, Status> {
-        // Followed before anything is read: what changes afterwards comes by one.
+        // Subscribed before anything is read: later changes arrive through it.
         let mut batches = self.hub.follow();
         loop {
             let before = RangeRequest {
@@ -225,7 +224,7 @@ impl Turns {
                 _ => self.find(asker, before).await?.0,
             };
             let Some(ahead) = ahead else { break };
-            // Only the one right before: a queue that moves does not wake everybody.
+            // Waits only for the one right ahead: a queue that moves does not wake all waiters.
             wait_for(&mut batches, Keys::One(&ahead.key)).await?;
         }
         let own = RangeRequest {
@@ -236,12 +235,12 @@ impl Turns {
         };
         let (own, revision) = self.find(asker, own).await?;
         let is_there = own.is_some_and(|own| own.create_revision == place.created);
-        // It stays, or is gone anyway.
+        // The key stays, or has been deleted anyway.
         place.gives_up = false;
         Ok(is_there.then_some(revision))
     }
 
-    /// Who has the turn, as this node knows it, and the revision of that.
+    /// Returns the holder of the turn, as this node knows it, and the revision of that.
     pub(super) async fn first(
         &self,
         asker: &Asker,
@@ -251,7 +250,7 @@ impl Turns {
         self.find(asker, request).await
     }
 
-    /// The same, of all that was acknowledged.
+    /// As `first`, linearizably.
     pub(super) async fn first_now(
         &self,
         asker: &Asker,
@@ -287,7 +286,7 @@ fn first_of(prefix: &[u8]) -> RangeRequest {
     }
 }
 
-/// All keys with this prefix.
+/// As `wait_for`, for all keys with this prefix.
 pub(super) async fn wait_for_prefix(
     batches: &mut Receiver<Arc<Batch>>,
     prefix: &[u8],
@@ -308,7 +307,7 @@ pub(super) async fn wait_for(
             Err(RecvError::Closed) => return Err(errors::stopped()),
         };
         let mut happened = batch.events.iter().filter_map(|event| event.kv.as_ref());
-        // Of a gap nobody knows what happened in it.
+        // Anything may have happened in a gap.
         if batch.to < batch.from || happened.any(|kv| keys.contain(&kv.key)) {
             return Ok(());
         }

@@ -1,9 +1,9 @@
 //! The service Watch: streams of watchers, each of which sees every event of its keys once and in
 //! order.
 //!
-//! A watcher is level when nothing up to the stream's revision is left to be told; level watchers
-//! get what the [`Hub`] passes on. The others read history, a page at a time, until they are. So
-//! does everybody after a gap.
+//! A watcher is level when it has been sent everything up to the stream's revision; level watchers
+//! receive what the [`Hub`] passes on. The others, and all watchers after a gap, read history, a
+//! page at a time, until they are level.
 
 mod rights;
 mod watcher;
@@ -45,17 +45,17 @@ use crate::{
 const ANSWERS_MAX: usize = 16;
 /// Memory of a stream of watchers without them, about.
 const STREAM_BYTES: usize = 32 << 10;
-/// Memory of an event besides keys and values, about.
+/// Approximate memory of an event, apart from keys and values.
 pub(super) const EVENT_BYTES: usize = 320;
-/// Memory of an answer besides its events, about.
+/// Approximate memory of an answer, apart from its events.
 const ANSWER_BYTES: usize = 256;
-/// How long a stream waits for memory that others have. Then it ends, and its client comes again.
+/// Maximum wait of a stream for memory. Then it ends, and its client reconnects.
 const MEMORY_WAIT: Duration = Duration::from_secs(30);
 /// Watchers of a stream.
 const WATCHERS_MAX: usize = 100_000;
-/// How often watchers that wanted it are told how far they are, if nothing happens.
+/// Interval of progress notifications to watchers that requested them, if nothing happens.
 const PROGRESS_PERIOD: Duration = Duration::from_secs(600);
-/// How often it is looked whether there is a leader, for clients that insist on one.
+/// Interval of checks for a leader, for clients that insist on one.
 const LEADER_PERIOD: Duration = Duration::from_secs(1);
 /// The id of no watcher.
 const NOBODY: i64 = -1;
@@ -75,7 +75,7 @@ impl WatchService for Watch {
         request: Request<Streaming<WatchRequest>>,
     ) -> Result<Response<Self::WatchStream>, Status> {
         let asker = Asker::of(&request);
-        // Followed before anybody is let in.
+        // Subscribed before any watcher is admitted.
         let changes = self.asking.gate.changes();
         let insists = request.metadata().get("hasleader");
         let insists = insists.is_some_and(|value| value.as_bytes() == b"true");
@@ -100,16 +100,16 @@ impl WatchService for Watch {
     }
 }
 
-/// One stream, on the side of the server.
+/// A stream, on the server side.
 struct WatchStream {
     asking: Arc<Asking>,
     hub: Arc<Hub>,
     asker: Asker,
-    /// The client wants to hear of it if there is no leader.
+    /// The client wants to be notified if there is no leader.
     insists: bool,
     answers: mpsc::Sender<Queued<WatchResponse>>,
     watchers: Watchers,
-    /// Level watchers have been told everything up to this revision.
+    /// Level watchers have been sent everything up to this revision.
     seen: i64,
     /// The client asked how far it is.
     owes_progress: bool,
@@ -117,10 +117,10 @@ struct WatchStream {
     _counted: OneMore,
 }
 
-/// Says when users or roles changed.
+/// Notifications of changes of users or roles.
 type Changes = watch::Receiver<Option<Mark>>;
 
-/// The stream ends; what the client is told, if anything.
+/// End of the stream, with the error for the client, if any.
 struct Ends(Option<Status>);
 
 impl From<Status> for Ends {
@@ -151,8 +151,8 @@ impl WatchStream {
         let (mut progress, mut leader) = (ticks(PROGRESS_PERIOD), ticks(LEADER_PERIOD));
         let answers = self.answers.clone();
         loop {
-            // Everything that came in is looked at between two pages of history, and nothing is
-            // read before what was read earlier is sent: a slow client holds one page at most.
+            // All requests received are handled between two pages of history, and no page is read
+            // before the previous one is sent: a slow client holds one page at most.
             let lags = self.watchers.lag(self.seen);
             tokio::select! {
                 biased;
@@ -176,7 +176,7 @@ impl WatchStream {
         }
     }
 
-    /// The same, without requests.
+    /// Serves the stream after the end of its requests.
     async fn listen(
         &mut self,
         mut batches: broadcast::Receiver<Arc<Batch>>,
@@ -213,7 +213,7 @@ impl WatchStream {
         self.send_part(answer, None).await
     }
 
-    /// Sends what is a part of something that has memory of its own.
+    /// Sends a part of an answer whose memory is counted as a whole.
     async fn send_part(&self, answer: WatchResponse, of: Option<Arc<Share>>) -> Result<(), Ends> {
         // First the place, for which a slow client makes its stream wait, then memory, for which
         // others do.
@@ -225,7 +225,7 @@ impl WatchStream {
         Ok(())
     }
 
-    /// How far the state is, however busy the node.
+    /// Returns the revision and size of the state, with retries while the node is busy.
     async fn figures(&self) -> Result<Figures, Status> {
         patiently(|| self.asking.figures(Freshness::Local)).await
     }
@@ -271,7 +271,7 @@ impl WatchStream {
                 false => Err(status.into()),
             };
         }
-        // Asked for behind the first look at batches: whatever is newer comes by one.
+        // Queried after the first look at batches: anything newer arrives through them.
         let revision = self.figures().await?.revision;
         if self.seen == 0 {
             self.seen = revision;
@@ -311,11 +311,11 @@ impl WatchStream {
         }
     }
 
-    /// What the hub passed on, if nothing was missed before it.
+    /// Handles a batch of the hub, if nothing was missed before it.
     async fn batch(&mut self, batch: Result<Arc<Batch>, RecvError>) -> Result<(), Ends> {
         let batch = match batch {
             Ok(batch) => batch,
-            // What was missed is found missing by the next batch.
+            // The next batch reveals the gap.
             Err(RecvError::Lagged(_)) => return Ok(()),
             Err(RecvError::Closed) => return Err(errors::stopped().into()),
         };
@@ -326,19 +326,19 @@ impl WatchStream {
         let is_slow = self.answers.capacity() < ANSWERS_MAX / 2;
         if batch.from <= self.seen + 1 && !is_slow {
             let events = ByKey::new(&batch.events);
-            // One after the other: what many are told is never in memory at once.
+            // One after the other: the events of many watchers are never in memory at once.
             for id in self.watchers.concerned(&batch, &events, self.seen) {
                 let told = self.watchers.told(id, &events);
                 self.tell(id, told, batch.to, batch.share.as_ref()).await?;
             }
             self.watchers.pass(&batch, self.seen);
         }
-        // After a gap nobody was told anything, and all are behind.
+        // Nothing was sent after the gap, and all watchers lag.
         self.seen = batch.to;
         Ok(())
     }
 
-    /// A page of history for those that are behind.
+    /// Sends a page of history to lagging watchers.
     async fn catch_up(&mut self) -> Result<(), Ends> {
         let Some(behind) = self.watchers.first_behind(self.seen) else {
             return Ok(());
@@ -359,7 +359,7 @@ impl WatchStream {
             Err(status) => return Err(status.into()),
         };
         if page.next <= behind.next {
-            // This node went back; it will come there again.
+            // This node was reset to an earlier state; it will catch up again.
             sleep(Duration::from_millis(50)).await;
         }
         let (events, share) = (ByKey::new(&page.events), Arc::new(share));
@@ -371,7 +371,7 @@ impl WatchStream {
         Ok(())
     }
 
-    /// What some watchers would need is compacted: they end, and hear how far.
+    /// Ends watchers whose next revision is compacted, and reports the compacted revision to them.
     async fn end_compacted(&mut self) -> Result<(), Ends> {
         let figures = self.figures().await?;
         for id in self.watchers.before(figures.compacted) {
@@ -388,8 +388,8 @@ impl WatchStream {
         Ok(())
     }
 
-    /// Tells a watcher what happened; those of one revision come together, or in fragments if the
-    /// client can take them.
+    /// Sends events to a watcher; those of one revision are sent together, or in fragments if the
+    /// client accepts them.
     async fn tell(
         &mut self,
         id: i64,
@@ -416,7 +416,7 @@ impl WatchStream {
         Ok(())
     }
 
-    /// Says how far all watchers are, if that was asked for and all are level.
+    /// Sends a progress notification for all watchers, if requested and all are level.
     async fn tell_progress(&mut self) -> Result<(), Ends> {
         if !self.owes_progress || self.watchers.lag(self.seen) {
             return Ok(());
@@ -433,7 +433,8 @@ impl WatchStream {
         .await
     }
 
-    /// Says how far they are to watchers that wanted it and have heard nothing for a while.
+    /// Sends progress notifications to the watchers that requested them and were sent nothing for a
+    /// while.
     async fn tell_quiet(&mut self) -> Result<(), Ends> {
         for id in self.watchers.take_quiet(self.seen) {
             self.send(WatchResponse {

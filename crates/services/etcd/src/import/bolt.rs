@@ -1,26 +1,25 @@
-//! A file of bbolt, which is what a snapshot of etcd is: two pages that say where everything
-//! begins, and trees of pages below them. Read by its published format; every number in it is a
-//! stranger's.
+//! The file format of bbolt, as used by snapshots of etcd: two meta pages with the root, and trees
+//! of pages below them. Read by its published format; every number in it is untrusted.
 //!
 //! | bytes | page |
 //! |---|---|
 //! | 8 | its number |
-//! | 2 | kind: 1 branch, 2 leaf, 4 one of the two first |
-//! | 2 | elements |
-//! | 4 | pages that it goes on for |
-//! | 16 each | elements: where key and value are, and how long; of a branch, also the page below |
+//! | 2 | kind: 1 branch, 2 leaf, 4 meta |
+//! | 2 | number of elements |
+//! | 4 | number of overflow pages |
+//! | 16 each | elements: position and length of key and value; of a branch, also the page below |
 //!
 //! Numbers are little-endian, as on every machine that etcd is built for. No page is read twice,
-//! and what the elements of a page hold is not more than the page, so nothing costs more than the
-//! file is long.
+//! and the elements of a page hold no more than the page, so the total cost is bounded by the
+//! length of the file.
 
 use std::{fs::File, io, os::unix::fs::FileExt as _};
 
 use super::Bad;
 
-/// Where the bytes are.
+/// Source of the bytes of a database.
 pub trait Source {
-    /// How many there are.
+    /// Returns the total number of bytes.
     fn bytes(&self) -> u64;
 
     /// Fills the buffer with those from a place on.
@@ -38,10 +37,10 @@ pub struct OnDisk {
 }
 
 impl OnDisk {
-    /// All of this file.
+    /// The whole of this file.
     ///
     /// # Errors
-    /// Nobody knows how long it is.
+    /// The length of the file cannot be read.
     pub fn new(file: File) -> io::Result<Self> {
         let bytes = file.metadata()?.len();
         Ok(Self { file, bytes })
@@ -74,27 +73,27 @@ impl Source for Vec<u8> {
 
 const MAGIC: u32 = 0xed0c_daed;
 const VERSION: u32 = 2;
-/// Before the elements of a page.
+/// Bytes before the elements of a page.
 const HEAD: usize = 16;
-/// Of a page that says where everything begins, behind its head, with the checksum.
+/// Bytes of the content of a meta page, after its head, including the checksum.
 const META: usize = 64;
 const SUM: usize = 8;
-/// Of an element.
+/// Bytes of an element.
 const ELEMENT: usize = 16;
-/// What stands before the page of a bucket that is so small that it lies in its element.
+/// Bytes before the page of a bucket that is so small that it is inline in its element.
 const BUCKET: usize = 16;
 const PAGE_MIN: u64 = 512;
 const PAGE_MAX: u64 = 64 << 10;
 /// Longest run of pages: no request to etcd is as long by far.
 const RUN_MAX: u64 = 64 << 20;
 
-/// What a page is.
+/// Kinds of pages.
 mod kind {
     pub(super) const BRANCH: u16 = 1;
     pub(super) const LEAF: u16 = 2;
 }
 
-/// What is set of an element that is a bucket.
+/// Flag of an element that is a bucket.
 const IS_BUCKET: u32 = 1;
 
 fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
@@ -119,18 +118,18 @@ fn sum(bytes: &[u8]) -> u64 {
     })
 }
 
-/// What one of the two first pages says.
+/// Content of one of the two meta pages.
 #[derive(Clone, Copy, Debug)]
 struct Meta {
     page: u64,
     root: u64,
-    /// No page from here on is used.
+    /// Number of pages in use: no page from here on is used.
     pages: u64,
     transaction: u64,
 }
 
 impl Meta {
-    /// What stands behind the head of such a page; `None`: it is not whole.
+    /// Decodes the content after the head of such a page; `None`: it is incomplete.
     fn decode(bytes: &[u8]) -> Option<Self> {
         let (covered, said) = bytes.get(..META)?.split_last_chunk::<SUM>()?;
         let is_one = u32_at(covered, 0)? == MAGIC && u32_at(covered, 4)? == VERSION;
@@ -147,7 +146,7 @@ impl Meta {
         })
     }
 
-    /// Whichever of the two is whole and newer.
+    /// Finds the newer of the two meta pages that are whole.
     fn find(source: &dyn Source) -> Result<Option<Self>, Bad> {
         let at = |place: u64| {
             let mut bytes = [0; META];
@@ -160,8 +159,8 @@ impl Meta {
         let mut found = at(0)?;
         let mut page = PAGE_MIN;
         while page <= PAGE_MAX {
-            // Where the second one is depends on the length of a page, which the first may not say
-            // any more.
+            // The position of the second one depends on the size of a page, which the first may
+            // have lost.
             if let Some(second) = at(page)?.filter(|second| second.page == page) {
                 let newer = found.is_none_or(|first| first.transaction < second.transaction);
                 found = if newer { Some(second) } else { found };
@@ -180,12 +179,12 @@ pub(super) struct Trees<'s> {
     seen: Vec<u64>,
 }
 
-/// Where a bucket's elements are.
+/// Location of a bucket's elements.
 #[derive(Clone, Debug)]
 pub(super) enum Bucket {
-    /// In a tree of its own, with this root.
+    /// A tree of its own, with this root.
     Tree(u64),
-    /// In this page, which lies there in the file.
+    /// Inline in this page, at this offset in the file.
     Here(Vec<u8>, u64),
 }
 
@@ -194,7 +193,7 @@ pub(super) enum Bucket {
 pub(super) struct Element<'e> {
     pub(super) key: &'e [u8],
     pub(super) value: &'e [u8],
-    /// Where the value is in the file.
+    /// Offset of the value in the file.
     pub(super) at: u64,
     pub(super) is_bucket: bool,
 }
@@ -213,11 +212,11 @@ impl Element<'_> {
     }
 }
 
-/// What is done with an element.
+/// Callback for an element.
 pub(super) type Each<'e> = dyn FnMut(Element<'_>) -> Result<(), Bad> + 'e;
 
 impl<'s> Trees<'s> {
-    /// Those of this file, of which so many bytes count.
+    /// Opens the trees of this file, of which the first `bytes` count.
     pub(super) fn open(source: &'s dyn Source, bytes: u64) -> Result<Self, Bad> {
         let meta = Meta::find(source)?.ok_or(Bad::NotASnapshot)?;
         let there = bytes / meta.page;
@@ -233,12 +232,12 @@ impl<'s> Trees<'s> {
         Bucket::Tree(self.meta.root)
     }
 
-    /// Bytes of all pages in use, as etcd tells its size.
+    /// Returns the bytes of all pages in use, as etcd reports its size.
     pub(super) const fn bytes(&self) -> u64 {
         self.meta.pages * self.meta.page
     }
 
-    /// A page is read, and those that it goes on for.
+    /// Marks a page and its overflow pages as read.
     fn mark(&mut self, first: u64, pages: u64) -> Result<(), Bad> {
         for page in first..first + pages {
             let word = usize::try_from(page / 64).ok();
@@ -256,7 +255,7 @@ impl<'s> Trees<'s> {
         Bad::damaged(page.saturating_mul(self.meta.page), what)
     }
 
-    /// A page with all that it goes on for.
+    /// Reads a page with its overflow pages.
     fn page(&mut self, id: u64) -> Result<Vec<u8>, Bad> {
         let Meta { page, pages, .. } = self.meta;
         // The two first ones are no part of a tree.
@@ -326,7 +325,7 @@ fn branch(page: &[u8], at: u64) -> Result<Vec<u64>, Bad> {
     }
 }
 
-/// Visits the elements of a leaf, which are behind the last one of the leaf before.
+/// Visits the elements of a leaf, which must sort after the last one of the leaf before.
 fn leaf(page: &[u8], at: u64, last: &mut Option<Vec<u8>>, each: &mut Each<'_>) -> Result<(), Bad> {
     let count = count(page);
     let cut = || Bad::damaged(at, "a leaf is cut off");

@@ -1,7 +1,7 @@
-//! What etcd keeps in its buckets: revisions, leases, and who may do what.
+//! Contents of etcd's buckets: revisions, leases, and access rights.
 //!
-//! Of each revision the key is held in memory, and where the rest is in the file: about 80 bytes
-//! beside the key. Values are read when they are wanted.
+//! For each revision, the key and the location of the rest in the file are held in memory: about 80
+//! bytes in addition to the key. Values are read on demand.
 
 use prost::Message;
 
@@ -52,7 +52,7 @@ struct RoleRow {
     permissions: Vec<Permission>,
 }
 
-/// What `etcdutl snapshot status` says of a snapshot, in the same numbers.
+/// Output of `etcdutl snapshot status` for a snapshot, in the same numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
     /// CRC-32C of all buckets.
@@ -73,23 +73,23 @@ struct Change {
     at: Revision,
     deletes: bool,
     lease: i64,
-    /// Where the key is among all keys.
+    /// Position of the key among all keys.
     key: (usize, u32),
-    /// Where the record is in the file.
+    /// Position of the record in the file.
     record: (u64, u32),
 }
 
-/// All that is in a snapshot, but values.
+/// Contents of a snapshot, except values.
 pub struct Contents<'s> {
     source: &'s dyn Source,
     status: Status,
-    /// Keys, one behind the other.
+    /// Keys, concatenated.
     keys: Vec<u8>,
-    /// In the order of their revisions.
+    /// Changes in order of revisions.
     changes: Vec<Change>,
-    /// All of them by key, the newest of each first.
+    /// Indexes of the changes by key, the newest of each key first.
     by_key: Vec<usize>,
-    /// In the order of their ids: those, and for how many seconds each is granted.
+    /// Leases in order of ids, with the seconds for which each is granted.
     leases: Vec<(i64, i64)>,
     auth: Brought,
     scheduled: i64,
@@ -117,10 +117,10 @@ fn revision(bytes: &[u8]) -> Option<(Revision, bool)> {
 }
 
 impl<'s> Contents<'s> {
-    /// Reads the first so many bytes of this source.
+    /// Reads the first `bytes` bytes of this source.
     ///
     /// # Errors
-    /// They are no whole snapshot of etcd, or hold what this service cannot take.
+    /// They are no whole snapshot of etcd, or hold data that this service does not support.
     pub fn read(source: &'s dyn Source, bytes: u64) -> Result<Self, Bad> {
         let mut trees = Trees::open(source, bytes)?;
         let mut buckets = Vec::new();
@@ -296,17 +296,17 @@ impl<'s> Contents<'s> {
         Ok(())
     }
 
-    /// What `etcdutl snapshot status` says of it.
+    /// Returns the output of `etcdutl snapshot status` for this snapshot.
     pub const fn status(&self) -> &Status {
         &self.status
     }
 
-    /// History before this revision was given up; -1 if none was ever.
+    /// Returns the revision before which history was discarded; -1 if none ever was.
     pub fn compacted(&self) -> i64 {
         self.scheduled.max(self.finished)
     }
 
-    /// All that was given up before this revision is gone.
+    /// Returns the revision up to which compacted history has been removed.
     pub(super) fn scrubbed(&self) -> i64 {
         self.finished.min(self.compacted()).max(0)
     }
@@ -317,7 +317,7 @@ impl<'s> Contents<'s> {
         self.status.revision.max(self.compacted()).max(1)
     }
 
-    /// Users, roles and whether they matter.
+    /// Returns users, roles and the state of auth.
     pub const fn auth(&self) -> &Brought {
         &self.auth
     }
@@ -328,12 +328,12 @@ impl<'s> Contents<'s> {
         &self.leases
     }
 
-    /// How many changes there are.
+    /// Returns the number of changes.
     pub(super) const fn changes(&self) -> usize {
         self.changes.len()
     }
 
-    /// The revision of a change, whether it deleted the key, and the key.
+    /// Returns the revision of a change, whether it deleted the key, and the key.
     pub(super) fn change_at(&self, index: usize) -> Option<(Revision, bool, &[u8])> {
         let change = self.changes.get(index)?;
         let (from, length) = change.key;
@@ -341,7 +341,8 @@ impl<'s> Contents<'s> {
         Some((change.at, change.deletes, key))
     }
 
-    /// The change at this place in the order of keys, and whether it is what its key has now.
+    /// Returns the change at this place in the order of keys, and whether it is the current record
+    /// of its key.
     pub(super) fn by_key(&self, place: usize) -> Option<(usize, bool)> {
         let index = *self.by_key.get(place)?;
         let (_, deletes, key) = self.change_at(index)?;
@@ -351,7 +352,7 @@ impl<'s> Contents<'s> {
         Some((index, is_newest && !deletes))
     }
 
-    /// The lease that the key went with behind a change; 0: none.
+    /// Returns the lease of the key after a change; 0: none.
     pub(super) fn lease_of(&self, index: usize) -> i64 {
         self.changes.get(index).map_or(0, |change| change.lease)
     }

@@ -1,5 +1,4 @@
-//! The items of an image, made of what a snapshot of etcd holds: in the order of the rows of the
-//! store.
+//! Items of an image made from a snapshot of etcd, in the order of the rows of the store.
 
 use super::{Bad, Contents};
 use crate::{
@@ -10,11 +9,11 @@ use crate::{
     },
 };
 
-/// How much longer leases last than they were granted for: clients have to find the new cluster,
-/// and it has to be started.
+/// Extension of leases beyond their granted time: clients have to find the new cluster, and it has
+/// to be started.
 pub const LEASE_GRACE_MS: u64 = 300_000;
 
-/// What the snapshot does not say.
+/// Settings that are not in the snapshot.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Unix time in milliseconds: leases begin anew.
@@ -26,7 +25,7 @@ pub struct Settings {
     pub root_hash: Option<String>,
 }
 
-/// Where an image is.
+/// Current part of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Head,
@@ -46,22 +45,22 @@ enum Stage {
 pub struct Items<'c> {
     contents: &'c Contents<'c>,
     auth: Vec<(Vec<u8>, Vec<u8>)>,
-    /// When leases begin anew, Unix time in milliseconds.
+    /// Time from which leases are extended, Unix time in milliseconds.
     begins_ms: u64,
     /// Deadlines, with the leases that have them.
     deadlines: Vec<(u64, u64)>,
     /// Leases, and the newest changes of their keys.
     attached: Vec<(u64, usize)>,
     stage: Stage,
-    /// How far it is there.
+    /// Position within the stage.
     at: usize,
 }
 
 impl<'c> Items<'c> {
-    /// From the first one on.
+    /// Starts at the first item.
     ///
     /// # Errors
-    /// This service has bounds that the snapshot is beyond of.
+    /// The snapshot exceeds a limit of this service.
     pub fn new(contents: &'c Contents<'c>, settings: &Settings) -> Result<Self, Bad> {
         let leases = contents.leases();
         if leases.len() as u64 > LEASES_MAX {
@@ -94,7 +93,7 @@ impl<'c> Items<'c> {
                 continue;
             };
             let lease = self.contents.lease_of(index).cast_unsigned();
-            // Of a lease that is gone only the number is left, in the record.
+            // A lease that no longer exists remains only as a number in the record.
             if lease != 0 && self.is_lease(lease) {
                 self.attached.push((lease, index));
             }
@@ -114,7 +113,7 @@ impl<'c> Items<'c> {
         (self.stage, self.at) = (Stage::Head, 0);
     }
 
-    /// The next item goes to `item`; whether there was one.
+    /// Writes the next item to `item`; returns whether there was one.
     ///
     /// # Errors
     /// The file cannot be read, or changed.
@@ -229,13 +228,13 @@ impl<'c> Items<'c> {
     }
 }
 
-/// What is at a place.
+/// Result of a look-up at a position.
 enum Row {
     /// An entry of the store.
     One(Place),
-    /// None, and more behind it.
+    /// No entry here, but later ones.
     None,
-    /// None, and none behind it.
+    /// No more entries.
     Over,
 }
 

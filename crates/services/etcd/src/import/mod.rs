@@ -1,10 +1,9 @@
-//! Data of etcd: a snapshot that `etcdctl snapshot save` took of it, or its database file, becomes
-//! an image of this service.
+//! Import of etcd's data: converts a snapshot of `etcdctl snapshot save`, or etcd's database file,
+//! to an image of this service.
 //!
-//! [`bolt`] reads the file, [`contents`] what etcd keeps in it, and [`items`] puts that in the
-//! order of an image. Keys come with all revisions that are in the file, leases with their keys,
-//! users with their roles and passwords. Whatever the file says is checked: it may come from
-//! anywhere.
+//! [`bolt`] reads the file, [`contents`] its buckets, and [`items`] puts them in the order of an
+//! image. Keys are imported with all revisions in the file, leases with their keys, users with
+//! their roles and passwords. The whole content of the file is checked: it may come from anywhere.
 
 mod bolt;
 mod contents;
@@ -21,7 +20,7 @@ pub use self::{
     items::{Items, LEASE_GRACE_MS, Settings},
 };
 
-/// Behind a snapshot; without it the length is a multiple of [`SECTOR`].
+/// Bytes of the checksum after a snapshot; without it the length is a multiple of [`SECTOR`].
 const SUM_BYTES: u64 = 32;
 const SECTOR: u64 = 512;
 /// Bytes that are read at a time.
@@ -30,38 +29,38 @@ const PIECE: usize = 256 << 10;
 /// Why a file is no snapshot that can be used.
 #[derive(Debug, Error)]
 pub enum Bad {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// It does not begin like one.
+    /// The file does not start like a snapshot.
     #[error("it is no snapshot of etcd: it does not begin like a bbolt file")]
     NotASnapshot,
-    /// It is a bbolt file of something else.
+    /// A bbolt file of another program.
     #[error("it is no snapshot of etcd v3: it has no bucket '{0}'")]
     NotEtcd(&'static str),
-    /// It ends too early.
+    /// The file ends too early.
     #[error("it is cut short: it has {bytes} bytes and begins like one of {wanted}")]
     Truncated {
-        /// Of the file.
+        /// Actual length of the file.
         bytes: u64,
-        /// That it should have.
+        /// Expected length.
         wanted: u64,
     },
     /// The checksum at its end is another one.
     #[error("it is damaged: the SHA-256 at its end does not match")]
     Checksum,
-    /// Somewhere it is not what etcd writes.
+    /// The content at some place is not in etcd's format.
     #[error("it is damaged near byte {at}: {what}")]
     Damaged {
         /// About where.
         at: u64,
-        /// What is wrong.
+        /// Description of the damage.
         what: &'static str,
     },
-    /// It holds what this service cannot take.
+    /// The snapshot contains data that this service does not support.
     #[error("{0}")]
     Unfit(String),
-    /// It does not fit into memory.
+    /// The snapshot does not fit into memory.
     #[error("it is too large for this machine")]
     TooLarge,
 }
@@ -72,8 +71,8 @@ impl Bad {
     }
 }
 
-/// How many bytes of a file are the database, and whether a checksum behind them says that they are
-/// whole; one that does not match is an error.
+/// Returns the length of the database within the file, and whether a checksum after it confirms
+/// that it is complete; a mismatch is an error.
 ///
 /// # Errors
 /// The file cannot be read, or is damaged.

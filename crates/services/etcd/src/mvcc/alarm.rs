@@ -1,5 +1,4 @@
-//! Alarms: what is wrong with a member, known to all; while one of them has no space, nothing
-//! grows.
+//! Alarms: faults of members, known to all; while a member has no space, nothing grows.
 
 use std::ops::ControlFlow;
 
@@ -37,12 +36,12 @@ impl Mvcc {
         alarms
     }
 
-    /// Whether no member lacks space. Asked before every put, so it is not looked up.
+    /// Returns whether no member lacks space. Cached, because it is asked before every put.
     pub const fn has_space(&self) -> bool {
         !self.lacks_space
     }
 
-    /// What the store says of that.
+    /// Looks up the alarm in the store.
     pub(super) fn has_alarm_of_space(&self) -> bool {
         let (from, to) = (alarm(NO_SPACE, 0), alarm(NO_SPACE + 1, 0));
         self.store.first(&from, &to).is_some()
@@ -62,7 +61,7 @@ impl Mvcc {
         Ok(vec![AlarmMember { member_id: member, alarm: kind.into() }])
     }
 
-    /// Ends an alarm; says which, if there was one.
+    /// Ends an alarm; returns it, if there was one.
     pub fn disarm(&mut self, kind: AlarmType, member: u64) -> Vec<AlarmMember> {
         let place = alarm(kind as u8, member);
         if self.store.get(&place).is_none() {
@@ -74,5 +73,5 @@ impl Mvcc {
     }
 }
 
-/// The kind of alarm that says so.
+/// Kind of the alarm for a lack of space.
 const NO_SPACE: u8 = AlarmType::Nospace as u8;

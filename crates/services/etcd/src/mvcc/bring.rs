@@ -4,21 +4,21 @@ use bytes::Bytes;
 
 use super::layout::{self, Change, Lease, Record, Revision, STATE, State};
 
-/// An entry of the store: where it is, and what it holds.
+/// An entry of the store: place and content.
 pub(crate) type Place = (Vec<u8>, Bytes);
 
-/// What a key has now.
+/// Returns the entry of the current record of a key.
 pub(crate) fn current(key: &[u8], record: &Record) -> Place {
     (layout::current(key), record.encode())
 }
 
-/// What a change of a key that is history made of it; nothing, if it deleted it.
+/// Returns the entry of a past record of a key; its value is empty if the change deleted the key.
 pub(crate) fn history(key: &[u8], at: Revision, record: Option<&Record>) -> Place {
     let record = record.map_or_else(Bytes::new, Record::encode);
     (layout::history_at(key, at), record)
 }
 
-/// What a change did.
+/// Returns the entry of a change.
 pub(crate) fn revision(at: Revision, deletes: bool, key: &[u8]) -> Place {
     (layout::revision(at), Change::encode(deletes, key))
 }
@@ -29,22 +29,22 @@ pub(crate) fn lease(id: i64, granted: i64, deadline: u64, keys: u64) -> Place {
     (layout::lease(id), lease.encode())
 }
 
-/// A key goes with a lease.
+/// Returns the entry that attaches a key to a lease.
 pub(crate) fn attached(id: i64, key: &[u8]) -> Place {
     (layout::attached(id, key), Bytes::new())
 }
 
-/// When a lease ends.
+/// Returns the entry of a lease in the index by deadline.
 pub(crate) fn deadline(at: u64, id: i64) -> Place {
     (layout::deadline(at, id), Bytes::new())
 }
 
-/// Returns the revision that an entry says, if it is the state.
+/// Returns the revision in an entry, if it is the state.
 pub(crate) fn revision_of(place: &[u8], value: &[u8]) -> Option<i64> {
     State::decode(value).filter(|_| place == STATE).map(|state| state.revision)
 }
 
-/// Returns the state with a higher revision, and all history below that given up; `None` if it
+/// Returns the state with a higher revision, and all history below that discarded; `None` if it
 /// cannot be so high.
 pub(crate) fn raised(value: &[u8], by: u64) -> Option<Bytes> {
     let mut state = State::decode(value)?;
@@ -54,7 +54,7 @@ pub(crate) fn raised(value: &[u8], by: u64) -> Option<Bytes> {
     State::decode(&raised).map(|_| raised)
 }
 
-/// The state: all that was given up before `scrubbed` is gone.
+/// Returns the state; discarded history before `scrubbed` has been removed.
 pub(crate) fn state(revision: i64, compacted: i64, scrubbed: i64, leases: u64) -> Place {
     let state = State { revision, compacted, scrubbed: Revision::first_of(scrubbed), leases };
     (STATE.to_vec(), state.encode())

@@ -1,7 +1,7 @@
-//! How much one request may read and answer, so that none fills the memory of all replicas at once,
-//! or keeps them busy.
+//! Budgets of requests: how much one request may read and answer, so that none fills the memory of
+//! all replicas at once, or keeps them busy.
 //!
-//! What a command may use is counted and not measured: it must run out at the same place on every
+//! The usage of a command is counted and not measured: it must run out at the same point on every
 //! node.
 
 use crate::refusal::Refusal;
@@ -12,13 +12,14 @@ pub const COMMAND_BYTES_MAX: u64 = 64 << 20;
 pub const COMMAND_VISITS_MAX: u64 = 10_000_000;
 /// Bytes that a query may answer with.
 pub const QUERY_BYTES_MAX: u64 = 512 << 20;
-/// What a key in an answer takes besides key and value, about.
+/// Approximate overhead of a key in an answer, in addition to key and value.
 pub(super) const ENTRY_BYTES: u64 = 64;
 
-/// What taking back a deleted key takes besides the key, about: there are entries of a few kinds.
+/// Approximate overhead of undoing a deletion, in addition to the key: there are entries of a few
+/// kinds.
 const UNDO_BYTES: u64 = 512;
 
-/// What is left.
+/// Remaining budget.
 #[derive(Clone, Copy, Debug)]
 pub struct Budget {
     bytes: u64,
@@ -26,12 +27,12 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// That of a command.
+    /// Budget of a command.
     pub const COMMAND: Self = Self { bytes: COMMAND_BYTES_MAX, visits: COMMAND_VISITS_MAX };
-    /// That of a query.
+    /// Budget of a query.
     pub const QUERY: Self = Self { bytes: QUERY_BYTES_MAX, visits: u64::MAX };
 
-    /// One of this size, for tests.
+    /// A budget of this size, for tests.
     pub const fn of(bytes: u64, visits: u64) -> Self {
         Self { bytes, visits }
     }
@@ -47,7 +48,7 @@ impl Budget {
         self.bytes
     }
 
-    /// A key may come back, if what is deleted has to be taken back.
+    /// Charges the undo data of a deleted key, which may have to be restored.
     pub(super) fn undo(&mut self, key: usize) -> Result<(), Refusal> {
         let bytes = UNDO_BYTES + (key as u64).saturating_mul(4);
         self.bytes = self.bytes.checked_sub(bytes).ok_or(Refusal::TooMuch)?;

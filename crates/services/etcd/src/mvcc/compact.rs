@@ -1,10 +1,10 @@
-//! Compaction: history is given up at once, and removed in bounded steps.
+//! Compaction: history is discarded at once, and removed in bounded steps.
 //!
-//! The steps are commands in the log, so all nodes remove the same at the same place. A step walks
-//! over what happened, from the oldest revision on: whatever a key had before a change that is
-//! itself below the compacted revision is nobody's any more, and neither is that change if it
-//! deleted the key. What happened at the compacted revision itself stays until the next compaction,
-//! as a watch may begin there.
+//! The steps are commands in the log, so all nodes remove the same at the same point. A step walks
+//! over the changes from the oldest revision on: the previous record of a key is garbage if the
+//! change that replaced it is itself below the compacted revision, and so is that change if it
+//! deleted the key. The changes at the compacted revision itself stay until the next compaction, as
+//! a watch may begin there.
 
 use std::ops::ControlFlow;
 
@@ -16,11 +16,11 @@ use super::{
 };
 use crate::refusal::Refusal;
 
-/// Most changes that one step looks at.
+/// Maximum number of changes that one step visits.
 pub const SCRUB_MAX: usize = 1000;
 
 impl Mvcc {
-    /// Gives up what was before this revision. The present revision.
+    /// Discards the history before this revision. Returns the present revision.
     pub fn compact(&mut self, at: i64) -> Result<i64, Refusal> {
         if at <= self.state.compacted {
             return Err(Refusal::Compacted);
@@ -34,12 +34,12 @@ impl Mvcc {
         Ok(state.revision)
     }
 
-    /// Whether something is given up and not removed.
+    /// Returns whether discarded history remains to be removed.
     pub const fn has_scrap(&self) -> bool {
         self.state.scrubbed.main < self.state.compacted
     }
 
-    /// Removes some of what was given up; looks at so many changes at most.
+    /// Removes some of the discarded history; looks at `most` changes at most.
     pub fn scrub(&mut self, most: usize) {
         if !self.has_scrap() || most == 0 {
             return;
@@ -74,9 +74,10 @@ impl Mvcc {
         self.set_state(state);
     }
 
-    /// Removes what a key had before this change. That is one entry at most, and adjacent: whatever
-    /// is older went with an earlier change. A store on disk still walks over what went, so nothing
-    /// is looked for behind that entry, nor behind the change that created the key.
+    /// Removes the record of a key before this change. That is one entry at most, and adjacent:
+    /// anything older was removed with an earlier change. A store on disk still walks over removed
+    /// entries, so nothing is looked for after that entry, nor after the change that created the
+    /// key.
     fn forget_before(&mut self, change: &Change, at: Revision) {
         let key = &change.key;
         let creates = || {
@@ -86,7 +87,7 @@ impl Mvcc {
         if !change.deletes && creates() {
             return;
         }
-        // Older revisions lie behind newer ones.
+        // Older revisions sort after newer ones.
         let behind = [&history_at(key, at)[..], &[0]].concat();
         if let Some((place, old)) = self.store.first(&behind, &history_end_of(key))
             && let Some((_, found)) = parse_history(&place)

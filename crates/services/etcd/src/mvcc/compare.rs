@@ -1,4 +1,4 @@
-//! Compare: what a transaction asks of keys before it chooses a branch.
+//! Compare: the conditions on keys by which a transaction chooses a branch.
 
 use std::{cmp::Ordering, ops::ControlFlow};
 
@@ -12,7 +12,7 @@ use crate::{
     refusal::Refusal,
 };
 
-/// What a key that is not there has.
+/// Record of a key that does not exist.
 const ABSENT: Record = Record {
     revision: super::Revision { main: 0, sub: 0 },
     created: 0,
@@ -21,7 +21,7 @@ const ABSENT: Record = Record {
     value: bytes::Bytes::new(),
 };
 
-/// Whether one key is as it should be.
+/// Returns whether the comparison holds for one key.
 fn holds(compare: &Compare, record: &Record) -> bool {
     let union = compare.target_union.as_ref();
     // A union of another kind than the target counts as zero.
@@ -75,7 +75,7 @@ fn holds(compare: &Compare, record: &Record) -> bool {
 }
 
 impl Mvcc {
-    /// Whether all of these hold; for a range, of each key in it.
+    /// Returns whether all of these hold; for a range, for each key in it.
     pub(super) fn all_hold(
         &self,
         compares: &[Compare],
@@ -105,7 +105,7 @@ impl Mvcc {
         if any {
             return Ok(all);
         }
-        // A value that is not there cannot be told from an empty one, so nothing holds of it.
+        // An absent value cannot be distinguished from an empty one, so no comparison of it holds.
         let of_value = compare.target == i32::from(CompareTarget::Value);
         Ok(!of_value && holds(compare, &ABSENT))
     }

@@ -1,4 +1,4 @@
-//! Events: what happened from a revision on, a page at a time.
+//! Events from a revision on, a page at a time.
 
 use std::ops::ControlFlow;
 
@@ -15,14 +15,15 @@ use crate::{
     refusal::Refusal,
 };
 
-/// Most changes that one page looks at, but for those of one transaction, which stay together.
+/// Maximum number of changes that one page visits, except that those of one transaction stay
+/// together.
 const VISITS_MAX: usize = 5_000;
 /// Bytes of a page, about.
 const PAGE_BYTES: usize = 1 << 20;
 
 impl Mvcc {
-    /// What happened from a revision on: as many whole transactions as a page holds, and at least
-    /// one.
+    /// Returns the events from a revision on: as many whole transactions as fit on a page, and at
+    /// least one.
     pub fn events(&self, request: &EventsRequest) -> Result<Events, Refusal> {
         if request.from < self.state.compacted {
             return Err(Refusal::Compacted);
@@ -67,7 +68,7 @@ impl Mvcc {
             }
         };
         let is_new = !change.deletes && kv.create_revision == at.main;
-        // Of what was compacted nobody tells.
+        // The previous record may be compacted already.
         let known = at.main > self.state.compacted;
         let before = (prev_kv && known && !is_new).then(|| self.at(key, at.main.saturating_sub(1)));
         let prev_kv = before.flatten().map(|record| {

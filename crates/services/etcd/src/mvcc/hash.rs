@@ -1,8 +1,8 @@
-//! A hash of everything that can be read at a revision: equal on equal nodes, however much of what
-//! was given up is removed.
+//! A hash of everything that can be read at a revision: equal on equal nodes, regardless of the
+//! progress of removing discarded history.
 //!
-//! It is of the keys as they were at the compacted revision, and of what happened since, in order.
-//! Read in pages, so that a node does other things meanwhile.
+//! It covers the keys as of the compacted revision, and the changes since, in order. Computed in
+//! pages, so that a node does other work meanwhile.
 
 use std::ops::ControlFlow;
 
@@ -19,14 +19,14 @@ use crate::{
     refusal::Refusal,
 };
 
-/// Most keys and changes that one page looks at.
+/// Maximum number of keys and changes that one page visits.
 const VISITS_MAX: usize = 5_000;
 /// Bytes that it looks at, about.
 const PAGE_BYTES: usize = 4 << 20;
 /// Odd, with bits everywhere: entries in another order make another hash.
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// What is hashed, and how much that was.
+/// Hash in progress, and the work done for it.
 struct Hashing {
     hash: u64,
     visits: usize,
@@ -55,7 +55,7 @@ impl Hashing {
         self.hash = (self.hash.rotate_left(23) ^ hasher.digest()).wrapping_mul(FACTOR);
     }
 
-    /// Something was looked at; whether the page is full.
+    /// Counts a visit; returns whether the page is full.
     fn is_full(&mut self) -> bool {
         self.visits += 1;
         self.visits >= VISITS_MAX || self.bytes >= PAGE_BYTES
@@ -63,7 +63,7 @@ impl Hashing {
 }
 
 impl Mvcc {
-    /// Goes on with a hash.
+    /// Continues a hash by a page.
     pub fn hash(&self, request: &HashRequest) -> Result<HashPage, Refusal> {
         let compacted = self.state.compacted;
         let at = match request.at {
@@ -71,7 +71,7 @@ impl Mvcc {
             at if at > self.state.revision => return Err(Refusal::FutureRevision),
             at => at,
         };
-        // What was hashed so far is of another compacted revision.
+        // The partial hash is of another compacted revision.
         let has_moved = request.is_begun && request.compacted != compacted;
         if at < compacted || has_moved {
             return Err(Refusal::Compacted);
@@ -95,7 +95,8 @@ impl Mvcc {
         })
     }
 
-    /// Keys at the compacted revision, from one on; where to go on, if there are more.
+    /// Hashes keys at the compacted revision, from one on; returns the start of the next page, if
+    /// there are more.
     fn hash_keys(&self, from: &[u8], compacted: i64, hashing: &mut Hashing) -> Option<Bytes> {
         if compacted < 1 {
             return None;
@@ -114,7 +115,8 @@ impl Mvcc {
         next
     }
 
-    /// What happened behind the compacted revision; where to go on, or nothing.
+    /// Hashes the changes after the compacted revision; returns the start of the next page, or
+    /// nothing.
     fn hash_changes(&self, request: &HashRequest, at: i64, hashing: &mut Hashing) -> Bytes {
         let first = revision(Revision::first_of(self.state.compacted.max(0).saturating_add(1)));
         let from = match request.of_changes {

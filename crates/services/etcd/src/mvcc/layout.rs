@@ -1,20 +1,20 @@
-//! How keys, revisions and records are laid out in the ordered store.
+//! Layout of keys, revisions and records in the ordered store.
 //!
 //! | First byte | Then | Value |
 //! |---|---|---|
 //! | `c` | a key | its current record; absent if the key is deleted |
 //! | `h` | a key, escaped, and a revision, newest first | an earlier record, or nothing: the key was deleted |
-//! | `r` | a revision | what it did: put or delete, and the key |
-//! | `l` | a lease | for how long it is granted, its deadline, and how many keys go with it |
-//! | `k` | a lease and a key | nothing: the key goes with the lease |
+//! | `r` | a revision | its change: put or delete, and the key |
+//! | `l` | a lease | its granted time, its deadline, and the number of its keys |
+//! | `k` | a lease and a key | nothing: the key is attached to the lease |
 //! | `d` | a deadline and a lease | nothing |
 //! | `a` | a kind of alarm and a member | nothing |
-//! | `s` | – | the revision, how far history is compacted, and how many leases there are |
+//! | `s` | – | the revision, the compacted revision, and the number of leases |
 //!
 //! Capital letters are those of [`crate::auth`], and `z` is [the size](crate::store::counted).
 //!
-//! So the current record of a key is found by one look-up, its history lies together, and what
-//! happened since a revision is one range. Part of the format of snapshots.
+//! Hence the current record of a key is found by one look-up, its history is contiguous, and the
+//! changes since a revision are one range. Part of the format of snapshots.
 
 use bytes::{BufMut as _, Bytes};
 
@@ -35,17 +35,17 @@ const DEADLINES: u8 = b'd';
 /// Alarms.
 const ALARMS: u8 = b'a';
 
-/// Bytes of a key. A tree on disk takes no more than 64 KiB, and history may double a key; whether
-/// a command succeeds must not depend on the store.
+/// Maximum bytes of a key. A tree on disk accepts no more than 64 KiB, and history may double a
+/// key; the outcome of a command must not depend on the store.
 pub const KEY_BYTES_MAX: usize = 16 << 10;
 /// Bytes of the longest place of an entry: that is one of history.
 pub(crate) const PLACE_BYTES_MAX: usize = 1 + 2 * KEY_BYTES_MAX + 2 + 16;
 
-/// Highest revision that an image may hold: from there on counting goes on for longer than any
-/// cluster lives.
+/// Highest revision that an image may hold: the revisions above it last longer than any cluster
+/// lives.
 const REVISION_MAX: i64 = i64::MAX / 2;
 
-/// One change: the transaction's revision, and the place of the change in it.
+/// Revision of a change: that of the transaction, and the position of the change in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Revision {
     /// The transaction's.
@@ -68,7 +68,7 @@ impl Revision {
         bytes
     }
 
-    /// Whether a transaction may have it.
+    /// Returns whether a transaction may have this revision.
     pub(crate) fn makes_sense(self) -> bool {
         (1..=REVISION_MAX).contains(&self.main)
     }
@@ -81,7 +81,7 @@ impl Revision {
     }
 }
 
-/// Where the current record of a key is.
+/// Returns the place of the current record of a key.
 pub(super) fn current(key: &[u8]) -> Vec<u8> {
     let mut place = Vec::with_capacity(1 + key.len());
     place.push(CURRENT);
@@ -89,17 +89,17 @@ pub(super) fn current(key: &[u8]) -> Vec<u8> {
     place
 }
 
-/// Behind all current records.
+/// Returns the end of all current records.
 pub(super) const fn current_end() -> [u8; 1] {
     [CURRENT + 1]
 }
 
-/// Whose current record is there.
+/// Returns the key whose current record is at a place.
 pub(super) fn current_key(place: &[u8]) -> &[u8] {
     place.get(1..).unwrap_or_default()
 }
 
-/// Where the history of keys from this one on begins.
+/// Returns the start of the history of keys from this one on.
 pub(super) fn history(key: &[u8]) -> Vec<u8> {
     let mut place = Vec::with_capacity(3 + key.len() + 16);
     place.push(HISTORY);
@@ -109,12 +109,12 @@ pub(super) fn history(key: &[u8]) -> Vec<u8> {
             place.push(0xff);
         }
     }
-    // Before whatever can follow in a longer key.
+    // Sorts before anything that can follow in a longer key.
     place.extend_from_slice(&[0, 1]);
     place
 }
 
-/// Behind the history of this key.
+/// Returns the end of the history of this key.
 pub(super) fn history_end_of(key: &[u8]) -> Vec<u8> {
     let mut place = history(key);
     if let Some(last) = place.last_mut() {
@@ -123,20 +123,20 @@ pub(super) fn history_end_of(key: &[u8]) -> Vec<u8> {
     place
 }
 
-/// Behind all history.
+/// Returns the end of all history.
 pub(super) const fn history_end() -> [u8; 1] {
     [HISTORY + 1]
 }
 
-/// Where the record of this revision of a key is once it is history; earlier revisions of the key
-/// follow.
+/// Returns the place of the record of this revision of a key once it is history; earlier revisions
+/// of the key follow.
 pub(super) fn history_at(key: &[u8], revision: Revision) -> Vec<u8> {
     let mut place = history(key);
     place.extend(revision.to_bytes().map(|byte| !byte));
     place
 }
 
-/// Whose history is there, and of which revision.
+/// Returns the key and revision of a history entry.
 pub(super) fn parse_history(place: &[u8]) -> Option<(Vec<u8>, Revision)> {
     let (escaped, revision) = place.get(1..)?.split_last_chunk::<16>()?;
     let escaped = escaped.strip_suffix(&[0, 1])?;
@@ -151,7 +151,7 @@ pub(super) fn parse_history(place: &[u8]) -> Option<(Vec<u8>, Revision)> {
     Some((key, Revision::from_bytes(revision.map(|byte| !byte))))
 }
 
-/// Where it is kept what a revision did.
+/// Returns the place of the change of a revision.
 pub(super) fn revision(revision: Revision) -> Vec<u8> {
     let mut place = Vec::with_capacity(17);
     place.push(REVISIONS);
@@ -159,13 +159,13 @@ pub(super) fn revision(revision: Revision) -> Vec<u8> {
     place
 }
 
-/// Which revision is kept there.
+/// Returns the revision of a change's place.
 pub(super) fn parse_revision(place: &[u8]) -> Option<Revision> {
     let bytes = place.get(1..)?.try_into().ok()?;
     Some(Revision::from_bytes(bytes))
 }
 
-/// What a revision did.
+/// Change of a revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Change {
     pub(super) deletes: bool,
@@ -190,14 +190,14 @@ impl Change {
     }
 }
 
-/// What a key has.
+/// Record of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
     /// The change that made it.
     pub revision: Revision,
     /// The transaction that created the key.
     pub created: i64,
-    /// How often the key was put since.
+    /// Number of puts of the key since its creation.
     pub version: i64,
     /// The lease, or 0.
     pub lease: i64,
@@ -208,7 +208,7 @@ pub struct Record {
 impl Record {
     const HEAD_BYTES: usize = 40;
 
-    /// Whether it is one of a store: whatever is computed of it later does not overflow.
+    /// Returns whether the record is valid: later arithmetic on it does not overflow.
     pub(crate) fn makes_sense(&self) -> bool {
         let sane = |count| (1..=REVISION_MAX).contains(&count);
         self.revision.makes_sense() && sane(self.created) && sane(self.version)
@@ -245,11 +245,11 @@ impl Record {
 /// A lease: when keys go by themselves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
-    /// For how many seconds it was granted.
+    /// Seconds for which it was granted.
     pub granted: i64,
-    /// When it ends, Unix time in milliseconds.
+    /// Deadline, Unix time in milliseconds.
     pub deadline: u64,
-    /// How many keys go with it.
+    /// Number of keys attached to it.
     pub keys: u64,
 }
 
@@ -275,28 +275,28 @@ impl Lease {
     }
 }
 
-/// Where a lease is.
+/// Returns the place of a lease.
 pub(super) fn lease(id: i64) -> Vec<u8> {
     [&[LEASES][..], &id.to_be_bytes()].concat()
 }
 
-/// Behind all leases.
+/// Returns the end of all leases.
 pub(super) const fn leases_end() -> [u8; 1] {
     [LEASES + 1]
 }
 
-/// Which lease is there.
+/// Returns the lease at a place.
 pub(super) fn parse_lease(place: &[u8]) -> Option<i64> {
     let id = place.get(1..)?.try_into().ok()?;
     Some(i64::from_be_bytes(id))
 }
 
-/// Where it is kept that a key goes with a lease.
+/// Returns the place that attaches a key to a lease.
 pub(super) fn attached(id: i64, key: &[u8]) -> Vec<u8> {
     [&[ATTACHED][..], &id.to_be_bytes(), key].concat()
 }
 
-/// Behind all keys of a lease.
+/// Returns the end of all keys of a lease.
 pub(super) fn attached_end(id: i64) -> Vec<u8> {
     let number = u64::from_be_bytes(id.to_be_bytes());
     match number.checked_add(1) {
@@ -305,57 +305,57 @@ pub(super) fn attached_end(id: i64) -> Vec<u8> {
     }
 }
 
-/// Which key goes with a lease.
+/// Returns the key that a place attaches to a lease.
 pub(super) fn parse_attached(place: &[u8]) -> Option<&[u8]> {
     place.get(9..)
 }
 
-/// Where a lease is by its deadline.
+/// Returns the place of a lease in the index by deadline.
 pub(super) fn deadline(at: u64, id: i64) -> Vec<u8> {
     [&[DEADLINES][..], &at.to_be_bytes(), &id.to_be_bytes()].concat()
 }
 
-/// Where leases begin whose deadline is this one or later.
+/// Returns the start of all leases with this deadline or a later one.
 pub(super) fn deadlines(at: u64) -> Vec<u8> {
     [&[DEADLINES][..], &at.to_be_bytes()].concat()
 }
 
-/// Behind all deadlines.
+/// Returns the end of all deadlines.
 pub(super) const fn deadlines_end() -> [u8; 1] {
     [DEADLINES + 1]
 }
 
-/// Which deadline of which lease is there.
+/// Returns the deadline and the lease at a place of the index.
 pub(super) fn parse_deadline(place: &[u8]) -> Option<(u64, i64)> {
     let (at, id) = place.get(1..)?.split_first_chunk::<8>()?;
     let id = i64::from_be_bytes(id.try_into().ok()?);
     Some((u64::from_be_bytes(*at), id))
 }
 
-/// Where an alarm is.
+/// Returns the place of an alarm.
 pub(super) fn alarm(kind: u8, member: u64) -> Vec<u8> {
     [&[ALARMS, kind][..], &member.to_be_bytes()].concat()
 }
 
-/// Behind all alarms.
+/// Returns the end of all alarms.
 pub(super) const fn alarms_end() -> [u8; 1] {
     [ALARMS + 1]
 }
 
-/// Which alarm of which member is there.
+/// Returns the kind and the member of an alarm's place.
 pub(super) fn parse_alarm(place: &[u8]) -> Option<(u8, u64)> {
     let (kind, member) = place.get(1..)?.split_first()?;
     Some((*kind, u64::from_be_bytes(member.try_into().ok()?)))
 }
 
-/// What there is beside keys.
+/// State apart from the keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct State {
     /// The last transaction that changed something; 1 before the first one.
     pub(super) revision: i64,
-    /// History before it was given up; -1 if none was ever.
+    /// History before it was discarded; -1 if none ever was.
     pub(super) compacted: i64,
-    /// All that was given up before this revision is gone.
+    /// Compacted history before this revision has been removed.
     pub(super) scrubbed: Revision,
     /// Leases that are stored.
     pub(super) leases: u64,
@@ -393,7 +393,7 @@ impl State {
     }
 }
 
-/// Whether an entry is one that this version writes: whatever is computed of it later does not
+/// Returns whether an entry is one that this version writes: later arithmetic on it does not
 /// overflow.
 pub(crate) fn is_place(place: &[u8], value: &[u8]) -> bool {
     let is_record = || {

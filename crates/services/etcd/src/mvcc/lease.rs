@@ -1,7 +1,7 @@
-//! Leases: keys that go together when nobody keeps them alive.
+//! Leases: keys that are deleted together when the lease is not kept alive.
 //!
-//! A lease that ended by the group's time does not exist ([time-2]); its keys do until a command
-//! removes them, since that takes a revision. Such commands are proposed by the leader as soon as
+//! A lease that has expired by the group's time does not exist ([time-2]); its keys do until a
+//! command removes them, since that takes a revision. The leader proposes such commands as soon as
 //! there is something to remove.
 
 use std::{cell::Cell, ops::ControlFlow};
@@ -20,7 +20,7 @@ use crate::refusal::Refusal;
 
 /// Longest time that a lease is granted for, in seconds.
 pub const TTL_MAX: i64 = 9_000_000_000;
-/// Shortest one; less is taken for this.
+/// Shortest lease; shorter requests are raised to this.
 pub const TTL_MIN: i64 = 1;
 /// Leases at a time.
 pub const LEASES_MAX: u64 = 1_000_000;
@@ -28,26 +28,26 @@ pub const LEASES_MAX: u64 = 1_000_000;
 pub const LEASE_KEYS_MAX: u64 = 100_000;
 /// Leases that one command ends because of their time.
 const ENDED_MAX: usize = 100;
-/// It ends no more of them once so many keys are gone.
+/// Expiry stops within one command once this many keys are deleted.
 const ENDED_KEYS_MAX: u64 = 10_000;
 /// Leases that one page of their list looks at.
 const LEASES_PAGE: usize = 5_000;
 /// Keys of a lease that are copied at a time.
 const KEYS_STEP: usize = 1000;
 
-/// What is known of deadlines. Those of leases that were kept alive since lie in front of the
-/// others until a store on disk has merged them away; looking for the first one must not walk over
-/// them each time.
+/// Cached bounds of deadlines. Old deadlines of leases that were kept alive since precede the
+/// others until a store on disk has merged them away; finding the first one must not walk over them
+/// each time.
 #[derive(Debug, Default)]
 pub(super) struct Ends {
-    /// No lease has a deadline before this one; of those that end together, the order of ids is
-    /// that of unsigned numbers. At most one above the group's time: new deadlines are later.
+    /// Lower bound of all deadlines; leases with the same deadline are in the order of their ids as
+    /// unsigned numbers. At most one above the group's time: new deadlines are later.
     earliest: Cell<(u64, u64)>,
-    /// None has a deadline above the group's time and below this one.
+    /// No deadline is above the group's time and below this one.
     next: Cell<u64>,
 }
 
-/// Behind all leases with this deadline.
+/// Returns the end of all leases with this deadline.
 fn behind(at: u64) -> Vec<u8> {
     at.checked_add(1).map_or_else(|| deadlines_end().to_vec(), deadlines)
 }
@@ -62,7 +62,7 @@ impl Mvcc {
         self.time = group_ms;
     }
 
-    /// A lease as it is stored, whether or not it ended.
+    /// Returns a lease as stored, even if it has expired.
     fn stored_lease(&self, id: i64) -> Option<Lease> {
         Lease::decode(&self.store.get(&lease(id))?)
     }
@@ -91,7 +91,7 @@ impl Mvcc {
         (found, next)
     }
 
-    /// The keys of a lease, in order, as far as the budget goes.
+    /// Returns the keys of a lease, in order, within the budget.
     pub fn keys_of(&self, id: i64, mut budget: Budget) -> Result<Vec<Bytes>, Refusal> {
         let (mut keys, mut outcome) = (Vec::new(), Ok(()));
         self.each_key_of(id, &[], &mut |key| {
@@ -113,13 +113,14 @@ impl Mvcc {
         });
     }
 
-    /// Whether a key from this one on, and before the other if there is one, goes with a lease.
+    /// Returns whether a key from this one on, and before the other if there is one, is attached to
+    /// a lease.
     pub(crate) fn has_key_in(&self, id: i64, from: &[u8], to: Option<&[u8]>) -> bool {
         let end = to.map_or_else(|| attached_end(id), |to| attached(id, to));
         self.store.first(&attached(id, from), &end).is_some()
     }
 
-    /// Whether one more key may go with a lease; 0 is none.
+    /// Checks that one more key may be attached to a lease; 0 is none.
     pub(super) fn has_room_for_key(&self, id: i64) -> Result<(), Refusal> {
         match self.stored_lease(id) {
             Some(lease) if lease.keys >= LEASE_KEYS_MAX => Err(Refusal::LeaseFull),
@@ -127,14 +128,14 @@ impl Mvcc {
         }
     }
 
-    /// When a lease ends that begins at this moment: not earlier than its time, whatever the clock
+    /// Returns the deadline of a lease granted now: not earlier than its time, whatever the clock
     /// said.
     fn deadline_of(&self, granted: i64, now_ms: u64) -> u64 {
         let ms = u64::try_from(granted).unwrap_or(0).saturating_mul(1000);
         now_ms.max(self.time).saturating_add(ms)
     }
 
-    /// Grants a lease for so many seconds; says for how many it is. `now_ms` is the time at the
+    /// Grants a lease for `ttl` seconds; returns the seconds granted. `now_ms` is the time at the
     /// node that took the request ([time-2]).
     pub fn grant(&mut self, id: i64, ttl: i64, now_ms: u64) -> Result<i64, Refusal> {
         if id == 0 {
@@ -149,7 +150,7 @@ impl Mvcc {
         if self.stored_lease(id).is_none() && self.state.leases >= LEASES_MAX {
             return Err(Refusal::TooManyLeases);
         }
-        // One that ended a moment ago takes its keys along.
+        // A lease that expired a moment ago takes its keys with it.
         self.end_lease(id);
         let granted = ttl.max(TTL_MIN);
         let new = Lease { granted, deadline: self.deadline_of(granted, now_ms), keys: 0 };
@@ -170,8 +171,8 @@ impl Mvcc {
         self.set_state(state);
     }
 
-    /// Lets a lease begin anew; says for how many seconds it is granted. It never ends earlier for
-    /// that, though the clock of another node be behind.
+    /// Extends a lease; returns the seconds for which it is granted. It never ends earlier because
+    /// of that, even if the clock of another node is slow.
     pub fn keep_alive(&mut self, id: i64, now_ms: u64) -> Result<i64, Refusal> {
         let mut found = self.lease(id).ok_or(Refusal::LeaseNotFound)?;
         let new = self.deadline_of(found.granted, now_ms);
@@ -253,7 +254,7 @@ impl Mvcc {
         self.ends.earliest.set(first);
     }
 
-    /// Whether leases ended whose keys are still there.
+    /// Returns whether keys of expired leases remain.
     pub fn has_ended_leases(&self) -> bool {
         let mut found = false;
         self.each_ended(&mut |_| {

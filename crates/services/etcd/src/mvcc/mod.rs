@@ -1,11 +1,11 @@
-//! Keys with all their revisions: what etcd calls its MVCC store, over a [`Store`].
+//! Keys with all their revisions: etcd's MVCC store, over a [`Store`].
 //!
 //! A transaction that changes something is one revision, and its changes are numbered within it
 //! ([`layout`]). Reads see the present or a past revision ([`read`], [`range`], [`paging`]),
-//! [`write`] changes, [`txn`] compares and then does either, [`compact`] forgets the past in small
-//! steps, [`events`] tells it, keys with a [`lease`] go at its end, an [`alarm`] says what is wrong
-//! with a member, and a [`hash`] whether nodes have the same. Nothing here knows a clock, a socket
-//! or a node: time is what the log says.
+//! [`write`] changes, [`txn`] compares and then does either, [`compact`] removes the past in small
+//! steps, [`events`] reads it, keys with a [`lease`] are deleted at its end, an [`alarm`] reports a
+//! fault of a member, and a [`hash`] compares the data of nodes. Nothing here knows a clock, a
+//! socket or a node: time comes from the log.
 
 mod alarm;
 pub(crate) mod bring;
@@ -39,11 +39,11 @@ use self::{
 use crate::store::{Store, counted::Counted};
 use quorate::LoadError;
 
-/// All keys, with their history as far as it is not compacted.
+/// All keys, with their history since the compaction.
 pub struct Mvcc {
     store: Counted,
     state: State,
-    /// Some member has no space: there is an alarm that says so.
+    /// There is an alarm that a member has no space.
     lacks_space: bool,
     ends: Ends,
     /// The group's time, Unix time in milliseconds.
@@ -51,7 +51,7 @@ pub struct Mvcc {
 }
 
 impl Mvcc {
-    /// What this store holds; a store without a state is empty.
+    /// Reads the state from a store; a store without a state is empty.
     pub fn new(store: Box<dyn Store>) -> Self {
         let mut mvcc = Self {
             store: Counted::new(store),
@@ -65,7 +65,7 @@ impl Mvcc {
         mvcc
     }
 
-    /// Takes the state from the store, after that changed as a whole.
+    /// Reads the state from the store, after that was replaced as a whole.
     pub(crate) fn read_state(&mut self) -> Result<(), LoadError> {
         self.lacks_space = self.has_alarm_of_space();
         self.ends = Ends::default();
@@ -90,7 +90,7 @@ impl Mvcc {
         self.state.revision
     }
 
-    /// History before this revision is given up; -1 if none was ever.
+    /// Returns the revision before which history is discarded; -1 if none ever was.
     pub const fn compacted(&self) -> i64 {
         self.state.compacted
     }
@@ -110,7 +110,7 @@ impl Mvcc {
         &*self.store
     }
 
-    /// The same for all that changes no entry.
+    /// Returns the store below for writes that change no entry.
     pub(crate) fn below(&mut self) -> &mut dyn Store {
         self.store.below()
     }

@@ -1,7 +1,7 @@
-//! A range in pages: a large one is read in steps, between which the node does other things.
+//! Paged ranges: a large range is read in steps, between which the node does other work.
 //!
-//! All pages are of one revision, that of the first one, so what comes of them is the range at one
-//! moment, whatever is written meanwhile. Whoever asks puts them together and sorts.
+//! All pages are of one revision, that of the first one, so together they are the range at one
+//! moment, regardless of writes meanwhile. The client side assembles and sorts them.
 
 use std::ops::ControlFlow;
 
@@ -23,12 +23,12 @@ use crate::{
     refusal::Refusal,
 };
 
-/// Most keys that one page looks at.
+/// Maximum number of keys that one page visits.
 pub const PAGE_VISITS_MAX: u64 = 5_000;
 /// Bytes of a page, about.
 const PAGE_BYTES: usize = 1 << 20;
 
-/// A range that is read in pages, on the side of whoever asks.
+/// A range that is read in pages, on the side of the reader.
 #[derive(Clone, Debug)]
 pub struct Paging {
     request: RangeRequest,
@@ -36,7 +36,7 @@ pub struct Paging {
     at: Option<i64>,
     /// The revision of the state when that was read.
     now: i64,
-    /// Where the next page begins.
+    /// Start of the next page.
     next: Bytes,
     found: Vec<KeyValue>,
     bytes: u64,
@@ -57,24 +57,24 @@ impl Paging {
         }
     }
 
-    /// Whether a page was read: all others are of the same revision, at whichever freshness.
+    /// Returns whether a page was read: all others are of the same revision, at any freshness.
     pub const fn is_begun(&self) -> bool {
         self.at.is_some()
     }
 
-    /// Whether it may begin again if its revision is compacted meanwhile: nobody asked for that
-    /// one.
+    /// Returns whether it may restart if its revision is compacted meanwhile: the request did not
+    /// name that revision.
     pub const fn may_restart(&self) -> bool {
         self.at.is_some() && self.request.revision <= 0
     }
 
-    /// The same range from the start.
+    /// Restarts the range.
     #[must_use]
     pub fn restarted(self) -> Self {
         Self::new(self.request)
     }
 
-    /// What is to be asked for next; looks at so many keys at most.
+    /// Returns the next request, which visits this number of keys at most.
     pub fn next(&self, visits: u64) -> PageRequest {
         let wanted = most(&self.request).saturating_sub(self.found.len());
         PageRequest {
@@ -86,7 +86,7 @@ impl Paging {
         }
     }
 
-    /// Takes a page; whether it was the last one.
+    /// Adds a page; returns whether it was the last one.
     pub fn add(&mut self, page: Page) -> Result<bool, Refusal> {
         if self.at.is_none() {
             (self.at, self.now) = (Some(page.at), page.revision);
@@ -116,7 +116,7 @@ impl Paging {
         Ok(self.next.is_empty())
     }
 
-    /// Bytes of what was found so far, about.
+    /// Returns the approximate bytes of the keys read.
     pub const fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -159,7 +159,7 @@ impl Mvcc {
                 }
             }
             if visits >= visits_max || bytes >= PAGE_BYTES {
-                // The first key behind this one.
+                // The first key after this one.
                 next = [key, &[0]].concat().into();
                 return ControlFlow::Break(());
             }

@@ -21,25 +21,25 @@ use crate::{
     refusal::Refusal,
 };
 
-/// What the answer's order is, if it is not that of keys.
+/// Returns the order of the answer, if it is not that of keys.
 fn order_of(request: &RangeRequest) -> Option<(SortTarget, SortOrder)> {
     let target = request.sort_target();
     match (target, request.sort_order()) {
-        // Keys come in order anyway.
+        // Keys are read in order anyway.
         (SortTarget::Key, SortOrder::None | SortOrder::Ascend) => None,
         (target, SortOrder::None) => Some((target, SortOrder::Ascend)),
         (target, order) => Some((target, order)),
     }
 }
 
-/// How many keys are wanted, if not all.
+/// Returns the maximum number of keys wanted, if there is one.
 fn limit_of(request: &RangeRequest) -> Option<usize> {
     let limit = usize::try_from(request.limit).ok();
     limit.filter(|limit| *limit > 0)
 }
 
-/// How many keys are worth finding: sorting needs all of them, and whether there are more needs one
-/// more than the limit.
+/// Returns the number of keys worth finding: sorting needs all of them, and telling whether there
+/// are more needs one more than the limit.
 pub(super) fn most(request: &RangeRequest) -> usize {
     match (order_of(request), limit_of(request)) {
         _ if request.count_only => 0,
@@ -58,8 +58,8 @@ fn compare(target: SortTarget, one: &KeyValue, other: &KeyValue) -> Ordering {
     }
 }
 
-/// Sorts keys that were found, and drops those that cannot be in the answer, nor tell that there
-/// are more.
+/// Sorts the keys found, and drops those that can neither be in the answer nor show that there are
+/// more.
 pub(super) fn sort(request: &RangeRequest, found: &mut Vec<KeyValue>) {
     match order_of(request) {
         None => {}
@@ -72,7 +72,7 @@ pub(super) fn sort(request: &RangeRequest, found: &mut Vec<KeyValue>) {
     found.truncate(most);
 }
 
-/// Makes an answer of keys that were found; whether there are more.
+/// Arranges the keys found as an answer; returns whether there are more.
 pub(super) fn arrange(request: &RangeRequest, found: &mut Vec<KeyValue>) -> bool {
     sort(request, found);
     let limit = limit_of(request).unwrap_or(usize::MAX);
@@ -84,7 +84,7 @@ pub(super) fn arrange(request: &RangeRequest, found: &mut Vec<KeyValue>) -> bool
     more
 }
 
-/// Whether the revisions of a key are among those that were asked for; 0 is no bound.
+/// Returns whether the revisions of a key are within the requested bounds; 0 is no bound.
 pub(super) fn is_wanted(request: &RangeRequest, found: &super::Record) -> bool {
     let within = |revision: i64, min: i64, max: i64| {
         (min == 0 || revision >= min) && (max == 0 || revision <= max)
@@ -103,16 +103,16 @@ pub(super) fn entry(request: &RangeRequest, key: &[u8], record: super::Record) -
     kv
 }
 
-/// Bytes that an entry of an answer takes, about.
+/// Returns the approximate bytes of an entry of an answer.
 pub(super) fn bytes_of(kv: &KeyValue) -> u64 {
     ENTRY_BYTES + (kv.key.len() + kv.value.len()) as u64
 }
 
-/// What a range has found so far.
+/// Partial result of a range.
 struct Taking<'t> {
     request: &'t RangeRequest,
     budget: &'t mut Budget,
-    /// So many are worth finding.
+    /// Number of keys worth finding.
     most: usize,
     count: i64,
     kvs: Vec<KeyValue>,
@@ -150,7 +150,7 @@ impl<'t> Taking<'t> {
 }
 
 impl Mvcc {
-    /// Which revision a request asks for; `now` is the one that it sees as the present.
+    /// Returns the revision that a request asks for; `now` is the one that it sees as the present.
     pub(super) fn revision_of(&self, request: &RangeRequest, now: i64) -> Result<i64, Refusal> {
         if request.revision > now {
             return Err(Refusal::FutureRevision);
@@ -183,7 +183,7 @@ impl Mvcc {
                 Err(_) => ControlFlow::Break(()),
             }
         };
-        // A transaction sees what it wrote itself.
+        // A transaction sees its own writes.
         if revision >= now {
             self.each_now(keys, &mut |key, record| take(key, Some(record)));
         } else {

@@ -1,4 +1,4 @@
-//! Which record a key has, now or at a past revision.
+//! Look-up of the records of keys, now or at a past revision.
 
 use std::ops::ControlFlow;
 
@@ -13,17 +13,18 @@ use super::{
 };
 use crate::proto::mvccpb::KeyValue;
 
-/// Which keys a request is about.
+/// The keys of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keys<'k> {
-    /// This one.
+    /// A single key.
     One(&'k [u8]),
-    /// From this one on, before the other if there is one.
+    /// Start key, and exclusive end if there is one.
     Span(&'k [u8], Option<&'k [u8]>),
 }
 
 impl<'k> Keys<'k> {
-    /// As requests say it: without an end it is one key, and an end of one zero byte is none.
+    /// Decodes the range of a request: without an end it is one key, and an end of one zero byte is
+    /// none.
     pub fn of(key: &'k [u8], range_end: &'k [u8]) -> Self {
         match range_end {
             [] => Self::One(key),
@@ -34,7 +35,7 @@ impl<'k> Keys<'k> {
 }
 
 impl Keys<'_> {
-    /// Whether a key is one of them.
+    /// Returns whether a key is one of them.
     pub fn contain(&self, key: &[u8]) -> bool {
         match *self {
             Self::One(one) => key == one,
@@ -66,9 +67,9 @@ impl From<Found> for KeyValue {
     }
 }
 
-/// What is done with a key and its record.
+/// Callback for a key and its record.
 pub(super) type Visit<'v> = dyn FnMut(&[u8], Record) -> ControlFlow<()> + 'v;
-/// The same where it may have had none: looking at such a key takes as long.
+/// As `Visit`, for keys that may have had no record: visiting such a key takes as long.
 pub(super) type VisitPast<'v> = dyn FnMut(&[u8], Option<Record>) -> ControlFlow<()> + 'v;
 
 impl Mvcc {
@@ -85,7 +86,7 @@ impl Mvcc {
         }
     }
 
-    /// The same among what is history.
+    /// Returns that record from history.
     fn past(&self, key: &[u8], revision: i64) -> Option<Record> {
         let newest = Revision { main: revision, sub: u64::MAX };
         let (_, bytes) = self.store.first(&history_at(key, newest), &history_end_of(key))?;
@@ -114,8 +115,8 @@ impl Mvcc {
         }
     }
 
-    /// Visits the keys that exist now or did once, in order, with what they had at the end of this
-    /// revision.
+    /// Visits the keys that exist now or once existed, in order, with their records at the end of
+    /// this revision.
     pub(super) fn each_at(&self, keys: Keys<'_>, revision: i64, visit: &mut VisitPast<'_>) {
         let (from, to) = match keys {
             Keys::One(key) => {

@@ -13,10 +13,10 @@ use crate::{
     refusal::Refusal,
 };
 
-/// The branches that a transaction takes; they are chosen before anything changes.
+/// Branches chosen by a transaction, before anything changes.
 struct Path {
     succeeded: bool,
-    /// Of the transactions in that branch, in order.
+    /// Paths of the transactions in that branch, in order.
     inner: Vec<Self>,
 }
 
@@ -29,14 +29,15 @@ impl Path {
     }
 }
 
-/// Whether it changes nothing, whichever branch it takes; a transaction within counts as one that
-/// does.
+/// Returns whether a transaction changes nothing in either branch; a nested transaction counts as a
+/// change.
 pub fn is_readonly(txn: &TxnRequest) -> bool {
     let mut ops = txn.success.iter().chain(&txn.failure);
     ops.all(|op| matches!(op.request, Some(Request::RequestRange(_))))
 }
 
-/// Whether it may be answered by any node as it stands. One that reads nothing does not say so.
+/// Returns whether any node may answer a transaction from its local state. A transaction that reads
+/// nothing does not qualify.
 pub fn is_serializable(txn: &TxnRequest) -> bool {
     let mut ops = txn.success.iter().chain(&txn.failure).peekable();
     ops.peek().is_some()
@@ -94,7 +95,7 @@ impl Mvcc {
         Ok(path)
     }
 
-    /// Whether everything in the branches can be done, as things stand before the first change.
+    /// Checks that everything in the branches can be done, given the state before the first change.
     fn check(&self, txn: &TxnRequest, path: &Path) -> Result<(), Refusal> {
         let mut inner = path.inner.iter();
         for op in path.branch(txn) {
@@ -152,7 +153,7 @@ impl Writing<'_> {
             responses.push(ResponseOp { response });
         }
         Ok(TxnResponse {
-            // The revision is told once, of the whole.
+            // The revision is set once, in the header of the whole.
             header: Some(ResponseHeader::default()),
             succeeded: path.succeeded,
             responses,

@@ -1,4 +1,4 @@
-//! Changes: a transaction that is under way, numbers them, and can take them back.
+//! Changes: a transaction in progress, which numbers them and can undo them.
 
 use std::ops::ControlFlow;
 
@@ -16,7 +16,7 @@ use crate::{
     refusal::Refusal,
 };
 
-/// Keys that are deleted at a time: so many are held in memory, however many there are.
+/// Keys that are deleted at a time: the bound on those held in memory, whatever their total.
 const DELETED_MAX: usize = 1000;
 
 /// The revision of a part's answer.
@@ -27,21 +27,20 @@ pub(super) fn header(revision: i64) -> Option<ResponseHeader> {
 /// A transaction that changes something, perhaps. It counts once it is finished.
 pub(super) struct Writing<'m> {
     pub(super) mvcc: &'m mut Mvcc,
-    /// Changes so far.
+    /// Number of changes made.
     changes: u64,
-    /// What stood where something else stands now, in the order of the changes; `None`: what fails
-    /// does so before its first change.
+    /// Previous values of the changed places, in the order of the changes; `None`: any failure
+    /// precedes the first change.
     undo: Option<Vec<(Vec<u8>, Option<Bytes>)>>,
 }
 
 impl<'m> Writing<'m> {
-    /// One that can be taken back.
+    /// A transaction that can be undone.
     pub(super) const fn new(mvcc: &'m mut Mvcc) -> Self {
         Self { mvcc, changes: 0, undo: Some(Vec::new()) }
     }
 
-    /// One request by itself, which is never taken back: however much it deletes, nothing is kept
-    /// of that.
+    /// A lone request, which is never undone: however much it deletes, no undo data is kept.
     pub(super) const fn alone(mvcc: &'m mut Mvcc) -> Self {
         Self { mvcc, changes: 0, undo: None }
     }
@@ -59,7 +58,7 @@ impl<'m> Writing<'m> {
         }
     }
 
-    /// All of it counts. The revision now.
+    /// Commits the transaction; returns the revision.
     pub(super) fn finish(self) -> i64 {
         let mut state = self.mvcc.state;
         state.revision = self.now();
@@ -67,7 +66,7 @@ impl<'m> Writing<'m> {
         state.revision
     }
 
-    /// Nothing of it counts.
+    /// Undoes the transaction.
     pub(super) fn take_back(self) {
         for (place, old) in self.undo.into_iter().flatten().rev() {
             match old {
@@ -91,7 +90,7 @@ impl<'m> Writing<'m> {
         next
     }
 
-    /// What a key has becomes history.
+    /// Moves the current record of a key to history.
     fn retire(&mut self, key: &[u8], old: &Bytes) -> Option<Record> {
         let record = Record::decode(old)?;
         let place = history_at(key, record.revision);
@@ -99,12 +98,12 @@ impl<'m> Writing<'m> {
         Some(record)
     }
 
-    /// A key goes with another lease, or none; 0 is none.
+    /// Moves a key to another lease; 0 is none.
     fn move_lease(&mut self, key: &[u8], old: i64, new: i64) {
         if old == new {
             return;
         }
-        // Of a lease that was gone when the data came from etcd, only its number is here.
+        // A lease that was gone when the data was imported from etcd exists only as a number here.
         if old != 0
             && let place = attached(old, key)
             && let Some(there) = self.mvcc.store.get(&place)
@@ -201,7 +200,7 @@ impl<'m> Writing<'m> {
                 Keys::Span(_, to) => Keys::Span(&from, to),
                 one => one,
             };
-            // What goes into the answer is counted before anything changes.
+            // The size of the answer is counted before anything changes.
             let most = match request.prev_kv {
                 true => usize::MAX,
                 false => DELETED_MAX,
@@ -228,7 +227,7 @@ impl<'m> Writing<'m> {
         })
     }
 
-    /// Keys that are to be deleted, so many at most.
+    /// Returns keys to be deleted, `most` at most.
     fn find(
         &self,
         keys: Keys<'_>,
@@ -284,7 +283,7 @@ impl Mvcc {
         Ok(done)
     }
 
-    /// What a put needs to be there.
+    /// Checks the preconditions of a put.
     pub(super) fn check_put(&self, request: &PutRequest) -> Result<(), Refusal> {
         if request.key.len() > KEY_BYTES_MAX {
             return Err(Refusal::KeyTooLong);

@@ -1,8 +1,8 @@
 //! A store together with the size of its entries.
 //!
-//! Answers tell the size, and answers are a part of the state: so it must be the same over every
-//! store, and is counted here instead of being asked of the store. It has a row of its own, which a
-//! store on disk still has after a restart.
+//! Answers contain the size, and answers are a part of the state: hence it must be the same over
+//! every store, and is counted here instead of being asked of the store. It has a row of its own,
+//! which a store on disk still has after a restart.
 
 use std::ops::Deref;
 
@@ -11,10 +11,10 @@ use quorate::{LoadError, MetaChange, Metadata, Slot};
 
 use super::Store;
 
-/// Where the size is. Part of the format of snapshots, as the other rows are.
+/// Place of the size. Part of the format of snapshots, as the other rows are.
 const SIZE: &[u8] = b"z";
 
-/// Whether an entry is the size.
+/// Returns whether an entry is the size.
 pub(crate) fn is_place(key: &[u8], value: &[u8]) -> bool {
     key == SIZE && size(value).is_some()
 }
@@ -28,7 +28,7 @@ pub(crate) struct Counted {
     store: Box<dyn Store>,
     /// Bytes of all keys and values, but for the size itself.
     bytes: u64,
-    /// What the row says; `None`: there is none.
+    /// Stored size; `None`: there is no such row.
     stored: Option<u64>,
 }
 
@@ -57,7 +57,7 @@ impl Counted {
         self.bytes
     }
 
-    /// For all that changes no entry.
+    /// Returns the store below for calls that change no entry.
     pub(crate) fn below(&mut self) -> &mut dyn Store {
         &mut *self.store
     }
@@ -68,14 +68,14 @@ impl Counted {
         self.replace(key, old.as_ref(), Some(value));
     }
 
-    /// Removes what is there.
+    /// Removes the entry, if there is one.
     pub(crate) fn remove(&mut self, key: &[u8]) {
         if let Some(old) = self.store.get(key) {
             self.replace(key, Some(&old), None);
         }
     }
 
-    /// Puts `new` in the place of what the caller knows to be there, without looking.
+    /// Replaces a value that the caller knows, without a look-up.
     pub(crate) fn replace(&mut self, key: &[u8], old: Option<&Bytes>, new: Option<Bytes>) {
         let of = |value: Option<&Bytes>| value.map_or(0, |value| bytes_of(key, value));
         let less = self.bytes.saturating_sub(of(old));
@@ -122,7 +122,7 @@ impl Counted {
         match self.stored {
             // Nodes that did not load this image count on from there.
             Some(bytes) => self.bytes = bytes,
-            // An image of etcd's data, or of an earlier version, says nothing of it.
+            // An image of etcd's data, or of an earlier version, does not contain the size.
             None if self.bytes > 0 => {
                 self.stored = Some(self.bytes);
                 self.store.load(SIZE, row(self.bytes))?;

@@ -2,8 +2,8 @@
 //! service.
 //!
 //! The engine keeps rows in order, and everything since the last commit with its position in one
-//! atomic unit; images, loads, syncing, and disks that are full or fail are its own, too
-//! ([`quorate_kv::store::lsm`]). Here is only what a row is called.
+//! atomic unit; images, loads, syncing, and full or failing disks are handled by it, too
+//! ([`quorate_kv::store::lsm`]). Only the names of rows are defined here.
 
 use bytes::Bytes;
 use quorate::{Health, Imaged, LoadError, MetaChange, Metadata, Scrubbed, Slot};
@@ -27,7 +27,7 @@ const _: () = assert!(PLACE_BYTES_MAX <= NAME_BYTES_MAX);
 const KEY: &[u8; 4] = b"etcd";
 const VERSION: Version = Version { slot: 1, index: 0 };
 const ROWS: Id = Id { version: VERSION, number: 0 };
-/// Nobody counts the rows.
+/// The number of rows is not maintained.
 const HEADER: Header = Header { id: ROWS, count: 1, bytes: 0, first: 0, timed: None };
 const STAMP: Stamp = Stamp { version: VERSION, deadline: None, kind: Kind::Hash };
 
@@ -35,12 +35,12 @@ const STAMP: Stamp = Stamp { version: VERSION, deadline: None, kind: Kind::Hash 
 #[derive(Debug)]
 pub struct LsmStore {
     engine: Engine,
-    /// The key is there.
+    /// The collection's key exists.
     has_key: bool,
 }
 
 impl LsmStore {
-    /// In this engine, which nobody else uses.
+    /// Uses this engine, which must be exclusive to it.
     pub const fn new(engine: Engine) -> Self {
         Self { engine, has_key: false }
     }

@@ -14,7 +14,7 @@ use super::{Store, Visit};
 #[derive(Debug, Default)]
 pub struct MemoryStore {
     entries: BTreeMap<Box<[u8]>, Bytes>,
-    /// Of all entries: how much an image may keep depends on it.
+    /// Bytes of all entries: they determine how much an image may keep.
     bytes: u64,
     /// The one that is going on.
     image: Option<Image>,

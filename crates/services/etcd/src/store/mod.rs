@@ -9,16 +9,16 @@ use std::ops::ControlFlow;
 use bytes::Bytes;
 use quorate::{Health, Imaged, LoadError, MetaChange, Metadata, Scrubbed, Slot};
 
-/// What a scan does with one entry.
+/// Callback of a scan for one entry.
 pub type Visit<'v> = dyn FnMut(&[u8], &Bytes) -> ControlFlow<()> + 'v;
 
 /// Entries in the order of their keys. Called from one thread.
 ///
-/// Values are shared, not copied: what was read stays as it was read. A store that is on a disk
-/// says by [`Store::health`] whether it can go on, and by [`Store::has_failed`] that what it said
-/// since the last commit is worthless.
+/// Values are shared, not copied: a value that was read stays unchanged. A store on a disk reports
+/// by [`Store::health`] whether it can continue, and by [`Store::has_failed`] that its answers
+/// since the last commit are worthless.
 pub trait Store: Send {
-    /// What is under `key`.
+    /// Returns the value of `key`.
     fn get(&self, key: &[u8]) -> Option<Bytes>;
 
     /// Visits the entries from `from` on, before `to`, in order. If there is nothing between them,
@@ -38,13 +38,13 @@ pub trait Store: Send {
     /// Puts `value` there.
     fn put(&mut self, key: &[u8], value: Bytes);
 
-    /// Removes what is there.
+    /// Removes the entry, if there is one.
     fn remove(&mut self, key: &[u8]);
 
     /// Makes everything since the last call, this position and `meta` one atomic unit.
     fn commit(&mut self, applied_to: Slot, meta: &[MetaChange]);
 
-    /// What the last surviving commit said; as
+    /// Returns the state of the last surviving commit; as
     /// [`StateMachine::recovered`](quorate::StateMachine::recovered).
     fn recovered(&mut self) -> (Slot, Metadata);
 
@@ -72,14 +72,14 @@ pub trait Store: Send {
     /// Ends the image, if one is going on.
     fn end_image(&mut self);
 
-    /// Other entries come in, to be all that there is; as
+    /// Begins to replace all entries; as
     /// [`StateMachine::begin_load`](quorate::StateMachine::begin_load).
     fn begin_load(&mut self) -> Result<(), LoadError>;
 
-    /// One of them; they come in order.
+    /// Loads an entry; entries are loaded in order.
     fn load(&mut self, key: &[u8], value: Bytes) -> Result<(), LoadError>;
 
-    /// That was all; as [`StateMachine::finish_load`](quorate::StateMachine::finish_load).
+    /// Ends a load; as [`StateMachine::finish_load`](quorate::StateMachine::finish_load).
     fn finish_load(&mut self, at: Slot, meta: &[MetaChange]) -> Result<(), LoadError>;
 
     /// As [`StateMachine::synced_to`](quorate::StateMachine::synced_to).

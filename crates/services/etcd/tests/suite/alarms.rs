@@ -77,7 +77,7 @@ fn alarms_are_of_kinds_and_bounded_in_number() {
     apply::<AlarmResponse>(&mut service, &corrupt).unwrap();
     assert_eq!(alarms(&service, AlarmType::Corrupt).len(), 1);
     assert_eq!(alarms(&service, AlarmType::Nospace), []);
-    // That one stops nobody.
+    // An alarm of this kind does not block writes.
     apply::<PutResponse>(&mut service, &Command::Put(put())).unwrap();
     for member in 2..=1000 {
         let raise = alarm(AlarmAction::Activate, AlarmType::Corrupt, member);

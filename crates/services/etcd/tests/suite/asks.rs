@@ -75,7 +75,7 @@ fn step(dice: &mut Dice, service: &mut Service, model: &mut Model) {
             assert_eq!(answer.map(|answer| answer.header.unwrap().revision), expected);
         }
         7 => {
-            // What the leader would propose.
+            // Commands that the leader would propose.
             let mut due = Vec::new();
             service.due(&mut |command| due.push(command.to_vec()));
             for command in due {
@@ -126,7 +126,7 @@ fn lease(dice: &mut Dice, service: &mut Service, model: &mut Model) {
     }
 }
 
-/// All pages of what happened.
+/// Returns all pages of events.
 fn all_events(service: &Service, from: i64) -> Result<Vec<Event>, Refusal> {
     let (mut events, mut next) = (Vec::new(), from);
     loop {
@@ -170,7 +170,7 @@ fn compare_leases_and_events(service: &Service, model: &Model) {
     assert_eq!(page.events, expected);
 }
 
-/// What is kept of the past is what the model says, no less and no more.
+/// Checks that the readable history is exactly the model's.
 fn compare_history(service: &Service, model: &Model) {
     let first = model.compacted.max(1);
     for revision in first..=model.revision {
@@ -211,7 +211,7 @@ fn answers_are_those_of_the_model(home: fn() -> Home, seeds: std::ops::Range<u64
                 let mut copy = home();
                 load(&mut copy, &items);
                 assert_eq!(copy.digest(), service.digest());
-                // It goes on from the image.
+                // Continues from the image.
                 service = copy;
                 service.set_time(model.time);
             }
@@ -230,7 +230,7 @@ fn answers_on_disk_are_those_of_a_plain_list_of_revisions() {
     answers_are_those_of_the_model(Home::on_disk, 1000..1010);
 }
 
-/// A change that lasts over a thousand steps of removing what was given up.
+/// A change that spans more than a thousand steps of removing discarded history.
 #[test]
 fn compaction_removes_what_nobody_can_see_in_small_steps() {
     let (mut service, mut model) = (service(), Model::new());
@@ -259,7 +259,7 @@ fn compaction_removes_what_nobody_can_see_in_small_steps() {
     compare_history(&service, &model);
 }
 
-/// A range in pages is of one moment, whatever is written between them.
+/// A paged range is consistent, whatever is written between its pages.
 #[test]
 fn a_range_in_pages_is_of_the_moment_at_which_it_began() {
     for seed in 100..130 {

@@ -1,4 +1,4 @@
-//! Who may do what: against a model, through changes, enabling and images.
+//! Access rights against a model, through changes, enabling and images.
 
 use bytes::Bytes;
 use prost::Message;
@@ -32,7 +32,7 @@ use crate::{
     dice::Dice,
 };
 
-/// Whether it was done, whatever the answer.
+/// Returns whether the request was carried out, ignoring the answer.
 fn done(reply: &[u8]) -> Result<(), Refusal> {
     match *reply {
         [0, ..] => Ok(()),
@@ -65,7 +65,7 @@ fn credentials(service: &Service, name: &str) -> Credentials {
     ask(service, &By::Member, &auth(Ask::Credentials(name.to_owned()))).unwrap()
 }
 
-/// A user as whoever looks now knows them.
+/// Returns a user under the current auth revision.
 fn user(service: &Service, name: &str) -> By {
     By::User { name: name.to_owned(), revision: credentials(service, "").revision }
 }
@@ -114,7 +114,7 @@ fn with_root() -> Service {
     service
 }
 
-/// Ann, who may read `a` up to `c` and write `b` up to `d`.
+/// A service with the user ann, who may read `a` up to `c` and write `b` up to `d`.
 fn with_ann() -> Service {
     let mut service = with_root();
     let whats = [
@@ -234,7 +234,7 @@ fn requests_need_the_ranges_that_they_touch() {
         (Command::Expire, Ok(())),
     ];
     for (command, expected) in commands {
-        // Whatever is allowed to her is so to others alike, and refused to those who say nothing.
+        // Anonymous clients are refused, and a user without roles may only grant leases.
         if !matches!(command, Command::Scrub | Command::Expire) {
             assert_eq!(apply(&mut service, &By::Nobody, &command), Err(Refusal::UserEmpty));
             let eve = user(&service, "eve");
@@ -297,7 +297,7 @@ fn requests_need_the_ranges_that_they_touch() {
     assert_eq!(asked(&service, &ann, &Query::Leases(LeasesRequest::default())), NO);
 }
 
-/// Whatever roles say of single keys.
+/// Ranges are allowed exactly if all their keys are, for any permissions of single keys.
 #[test]
 fn ranges_are_allowed_as_their_keys_are() {
     let mut dice = Dice::new(3);
@@ -333,7 +333,7 @@ fn ranges_are_allowed_as_their_keys_are() {
             }
         }
         let ann = user(&service, "ann");
-        // One key is the range from it up to what is right behind it, and there is nothing between
+        // A single key is the range up to the position right after it, and there is nothing between
         // letters here.
         let expected = |from: &[u8], to: &[u8], no: Type| {
             let asked = b'a'..=b'z';
@@ -387,7 +387,7 @@ fn a_request_of_an_older_auth_revision_is_refused() {
     assert_eq!(apply(&mut service, &root, &compact), Err(Refusal::AuthOldRevision));
     let ann = user(&service, "ann");
     assert_eq!(apply(&mut service, &ann, &put), Err(Refusal::PermissionDenied));
-    // One who was let in later than this node knows of.
+    // A request admitted under a later revision than this node has.
     let early =
         By::User { name: "root".to_owned(), revision: credentials(&service, "").revision + 1 };
     assert_eq!(asked(&service, &early, &page("a", "")), Err(Refusal::AuthBehind));
@@ -442,7 +442,7 @@ fn changes_are_refused_as_etcd_refuses_them() {
         What::RoleGrant(AuthRoleGrantPermissionRequest { name: "r".to_owned(), perm: None });
     let password =
         |name: &str| What::Password(NewPassword { name: name.to_owned(), hash: "new".to_owned() });
-    // What is asked for, what comes of it, and by how much the revision moves.
+    // Change, outcome, and increment of the revision.
     let steps: Vec<(What, Result<(), Refusal>, u64)> = vec![
         (enable(), Err(Refusal::RootUserNotExist), 0),
         (user_add("", "h"), Err(Refusal::UserEmpty), 0),
@@ -514,7 +514,7 @@ fn the_role_root_is_told_as_everything() {
     assert_eq!(users.users, ["root"]);
 }
 
-/// What tokens stand on: another password, another user of the name, another enabling.
+/// Tokens are invalidated by a new password, a new user of the name, or a new enabling.
 #[test]
 fn credentials_are_of_one_password_and_one_enabling() {
     let mut service = with_ann();

@@ -1,4 +1,4 @@
-//! What one request may read and answer: a transaction that asks for more changes nothing.
+//! Budgets of requests: a transaction that exceeds them changes nothing.
 
 use quorate_etcd::{
     mvcc::{Budget, Mvcc, is_serializable},
@@ -30,7 +30,7 @@ fn op(request: Request) -> RequestOp {
     RequestOp { request: Some(request) }
 }
 
-/// All entries of the store.
+/// Returns all entries of the store.
 fn entries(mvcc: &Mvcc) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut entries = Vec::new();
     mvcc.store().scan(&[], &[u8::MAX], &mut |key, value| {
@@ -97,7 +97,7 @@ fn at(revision: i64) -> RangeRequest {
     RangeRequest { revision, ..everything() }
 }
 
-/// Looking at a key takes as long if it was not there then.
+/// A visit of a key counts even if it did not exist then.
 #[test]
 fn keys_that_were_not_there_yet_count_too() {
     let mut mvcc = filled();
@@ -128,7 +128,7 @@ fn keys_that_were_not_there_yet_count_too() {
     assert_eq!((ask(9), ask(10)), (Err(Refusal::TooMuch), Ok(())));
 }
 
-/// Of many keys that are sorted, a few may be wanted: those that are not are no part of the answer.
+/// A sorted range with a limit is charged only for the keys in its answer.
 #[test]
 fn a_sorted_range_with_a_limit_may_look_at_more_than_it_answers() {
     let mvcc = filled();
@@ -150,7 +150,7 @@ fn a_sorted_range_with_a_limit_may_look_at_more_than_it_answers() {
     assert_eq!(ask(9, 5000), Err(Refusal::TooMuch));
 }
 
-/// What may have to be taken back is kept meanwhile; a deletion by itself keeps nothing.
+/// Undo data of deletions within a transaction counts; a lone deletion keeps none.
 #[test]
 fn deleting_within_a_transaction_counts() {
     let all = DeleteRangeRequest { key: vec![0].into(), range_end: vec![0].into(), prev_kv: false };
@@ -167,7 +167,7 @@ fn deleting_within_a_transaction_counts() {
     assert_eq!(mvcc.delete(&all, Budget::of(0, 0)).unwrap().deleted, 10);
 }
 
-/// More keys than are deleted at a time, in one revision.
+/// More keys than are deleted at a time are still deleted in one revision.
 #[test]
 fn many_keys_are_deleted_in_one_revision() {
     let mut mvcc = Mvcc::new(Box::new(MemoryStore::new()));
@@ -183,7 +183,7 @@ fn many_keys_are_deleted_in_one_revision() {
     assert_eq!(mvcc.delete(&most, Budget::COMMAND).unwrap().deleted, 0);
 }
 
-/// Only reads say that any node may answer.
+/// A transaction is serializable only if its reads are; comparisons do not count.
 #[test]
 fn a_transaction_that_only_compares_is_not_serializable() {
     let compare = TxnRequest { compare: vec![Compare::default()], ..TxnRequest::default() };

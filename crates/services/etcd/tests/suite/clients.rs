@@ -71,7 +71,7 @@ impl Node {
         Self::start_with(folder, node, cluster, service, 0)
     }
 
-    /// One with a quota of so many bytes.
+    /// Starts a node with a quota of this number of bytes.
     fn within(folder: &Path, quota_bytes: u64) -> Self {
         let service = || Service::new(Box::new(MemoryStore::new()));
         Self::start_with(folder, 1, &[], service, quota_bytes)
@@ -139,7 +139,7 @@ impl Node {
     }
 }
 
-/// The node's thread stands still, and no request finds room, until this is dropped.
+/// Blocks the node's thread, and fills its queue of requests, until this is dropped.
 struct Busy {
     _release: std::sync::mpsc::Sender<()>,
 }
@@ -340,7 +340,7 @@ fn a_request_that_is_too_large_is_refused() {
     });
 }
 
-/// An answer counts until it is sent, and what is above the bound is refused.
+/// An answer counts until it is sent, and requests above the bound are refused.
 #[test]
 fn memory_for_answers_is_bounded() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -352,7 +352,7 @@ fn memory_for_answers_is_bounded() {
             kv.put(large).await.unwrap();
         }
         let all = RangeRequest { range_end: "e".into(), ..get("a") };
-        // One after the other, whatever they add up to.
+        // One after the other, with any total.
         for _ in 0..12 {
             assert_eq!(kv.range(all.clone()).await.unwrap().into_inner().count, 4);
         }
@@ -370,7 +370,7 @@ fn three_nodes_tell_one_story() {
     runtime().block_on(async {
         for (node, key) in nodes.iter().zip(["a", "b", "c"]) {
             node.kv().put(put(key, "1")).await.unwrap();
-            // What was acknowledged here is seen at every other node.
+            // Writes acknowledged here are visible at every other node.
             for other in &nodes {
                 let found = other.kv().range(get(key)).await.unwrap().into_inner();
                 assert_eq!(found.count, 1);
@@ -408,7 +408,7 @@ fn three_nodes_tell_one_story() {
             check(moved, Code::FailedPrecondition, "etcdserver: not leader");
         }
     });
-    // Two go on without the third, and a node that comes back has everything.
+    // Two continue without the third, and a node that restarts catches up.
     let third = nodes.pop().expect("three");
     drop(third);
     runtime().block_on(async {
@@ -469,7 +469,7 @@ fn pages_say_version_and_health() {
     assert!(page(&node.address, "/livez").ends_with("ok\n"));
 }
 
-/// Whoever says nonsense is cut off or told so, and others are served.
+/// Malformed input is answered with an error or a disconnect, and other clients are served.
 #[test]
 fn strangers_do_not_disturb_clients() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -49,7 +49,7 @@ impl Home {
         }
     }
 
-    /// Goes down and comes back; where it is then. What is in memory alone stays as it is.
+    /// Restarts the service; returns the slot that it recovers. A service in memory is unchanged.
     pub fn restart(&mut self) -> Slot {
         let Some(folder) = &self.folder else {
             return Slot::FIRST;
@@ -76,7 +76,7 @@ impl DerefMut for Home {
     }
 }
 
-/// One over each store.
+/// Returns a home for each store.
 pub fn both() -> [Home; 2] {
     [Home::in_memory(), Home::on_disk()]
 }
@@ -99,7 +99,7 @@ pub fn ask<M: Message + Default>(service: &Service, query: &Query) -> Result<M, 
     read_reply(reply).expect("it makes sense")
 }
 
-/// A range in pages of so many keys; `between` is what happens after each.
+/// Reads a range in pages of `visits` keys; `between` runs after each.
 pub fn range_while(
     service: &mut Service,
     request: RangeRequest,
@@ -116,7 +116,7 @@ pub fn range_while(
     }
 }
 
-/// The same while nothing happens.
+/// Reads a range in pages, without concurrent changes.
 pub fn range(
     service: &Service,
     request: RangeRequest,
@@ -131,7 +131,7 @@ pub fn range(
     }
 }
 
-/// The items of an image of what the service holds.
+/// Returns the items of an image of the service.
 pub fn image(service: &mut Service, bytes: usize) -> Vec<Vec<u8>> {
     assert!(service.begin_image());
     let mut items = Vec::new();

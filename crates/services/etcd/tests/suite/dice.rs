@@ -1,4 +1,4 @@
-//! Random numbers that come again with their seed.
+//! Random numbers, reproducible by their seed.
 
 /// A generator (splitmix64).
 pub struct Dice(u64);
@@ -28,7 +28,7 @@ impl Dice {
         all[self.below(all.len())]
     }
 
-    /// From one number to another, both included.
+    /// Returns a number between these, both included.
     pub fn between(&mut self, from: i64, to: i64) -> i64 {
         let span = usize::try_from(to - from).unwrap() + 1;
         from + i64::try_from(self.below(span)).unwrap()

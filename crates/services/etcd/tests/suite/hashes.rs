@@ -37,7 +37,7 @@ fn put(service: &mut Service, key: Vec<u8>) {
     apply::<PutResponse>(service, &Command::Put(request)).unwrap();
 }
 
-/// What was given up is removed little by little; that changes no hash.
+/// Compacted history is removed gradually; that does not change the hash.
 #[test]
 fn a_hash_is_of_what_can_be_read() {
     for seed in 0..40 {

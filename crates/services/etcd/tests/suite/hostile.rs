@@ -1,4 +1,4 @@
-//! Bytes that nobody should send: answered on every node alike, and never with a panic.
+//! Malformed input: answered alike on every node, and never with a panic.
 
 use quorate::StateMachine as _;
 use quorate_etcd::{
@@ -22,7 +22,7 @@ fn some_command(dice: &mut Dice) -> Vec<u8> {
         2 => Command::Delete(random::delete(dice)).encode(),
         // Not looked over, as another version might not.
         1 => Command::Txn(random::txn(dice, 5, 3)).encode(),
-        // Of any kind, and nothing that anybody made.
+        // A random kind with random bytes.
         _ => {
             let kind = u8::try_from(dice.below(12)).unwrap();
             let bytes = (0..dice.below(30)).map(|_| u8::try_from(dice.below(256)).unwrap());
@@ -57,7 +57,7 @@ fn any_bytes_may_be_committed() {
     assert!(one.mvcc().revision() > 100, "some of it made sense");
 }
 
-/// Deeper than anybody means it: it must not take the stack of the thread that applies.
+/// Extreme nesting must not exhaust the stack of the thread that applies.
 #[test]
 fn a_transaction_within_a_transaction_and_so_on_has_an_end() {
     // Field 2 of a transaction is an operation, whose field 4 is a transaction.
@@ -80,7 +80,7 @@ fn a_transaction_within_a_transaction_and_so_on_has_an_end() {
     assert_eq!(apply_bytes(&mut service(), &shallow)[0], 0);
 }
 
-/// As deep as may be: its answer can be read. One deeper is refused before it is proposed.
+/// At the maximum depth the answer can be read. One level deeper is refused before it is proposed.
 #[test]
 fn nested_transactions_are_as_deep_as_their_answers_can_be_read() {
     let nested = |depth: usize| {

@@ -56,8 +56,8 @@ fn an_image_is_not_begun_in_the_middle_of_a_batch() {
     assert!(service.begin_image());
 }
 
-/// As after `etcdutl snapshot restore --bump-revision --mark-compacted`: what was seen since the
-/// image was taken is not seen again, and whoever saw it learns that.
+/// As after `etcdutl snapshot restore --bump-revision --mark-compacted`: revisions seen since the
+/// image was taken are never reused, and clients that saw them learn of the compaction.
 #[test]
 fn an_image_whose_revision_is_raised_goes_on_above_it() {
     let mut service = service();
@@ -87,7 +87,7 @@ fn an_image_whose_revision_is_raised_goes_on_above_it() {
     let now = get(&service, 0).unwrap();
     assert_eq!(now.header.unwrap().revision, last + 1000);
     assert_eq!((now.kvs[0].mod_revision, now.kvs[0].version), (last, 50));
-    // Compaction removes what was given up, as ever.
+    // Compaction removes the discarded history, as always.
     apply_bytes(&mut service, &Command::Scrub.encode());
     assert_eq!(put(&mut service), last + 1001);
     assert_eq!(get(&service, last + 1000).unwrap().kvs[0].mod_revision, last);
@@ -136,7 +136,7 @@ fn what_is_no_image_is_refused() {
 fn an_image_with_revisions_without_end_is_refused() {
     let items = image(&mut filled(1, 20), 100);
     let begins = |item: &[u8], kind: u8| item.get(4) == Some(&kind);
-    // The state, a current record, and what a revision did.
+    // The state, a current record, and a change.
     for kind in *b"scr" {
         let mut items = items.clone();
         let item = items.iter_mut().skip(1).find(|item| begins(item, kind)).unwrap();

@@ -1,4 +1,4 @@
-//! Snapshots of etcd: what comes out of them is what went in, and no file is believed.
+//! Snapshots of etcd: imports are faithful, and no file is trusted.
 
 mod file;
 mod hostile;

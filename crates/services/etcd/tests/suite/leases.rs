@@ -1,4 +1,4 @@
-//! How many leases there may be, how many keys go with one, and how they end.
+//! Limits of leases and of their keys, and the expiry of leases.
 
 use bytes::Bytes;
 use quorate::StateMachine as _;
@@ -63,7 +63,7 @@ fn keys_of_a_lease_are_bounded_in_number() {
     assert_eq!(put(&mut full, "c", 1), Err(Refusal::LeaseFull));
 }
 
-/// More than are copied at a time, and more than one command ends.
+/// The leases have more keys than are copied at a time, and than one command deletes.
 #[test]
 fn leases_with_many_keys_end_in_bounded_steps() {
     let mut service = service();
@@ -114,7 +114,7 @@ fn leases_are_listed_in_pages() {
     assert!(all.into_iter().eq((1..=11_000).chain([-5])));
 }
 
-/// By a node whose clock is behind that of the one that granted it.
+/// A node whose clock is slower than that of the one that granted the lease extends it.
 #[test]
 fn keeping_a_lease_alive_never_ends_it_earlier() {
     let mut service = service();

@@ -1,5 +1,5 @@
-//! A plain list of everything that happened, and what requests come to by it. It shares no code
-//! with the service but the messages.
+//! The model: a plain list of all changes, and the outcomes of requests by it. It shares no code
+//! with the service except the messages.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ use quorate_etcd::{
 
 type Keys = BTreeMap<Vec<u8>, KeyValue>;
 
-/// One change: the revision, the key, and the value with its lease unless it deleted the key.
+/// A change: the revision, the key, and the value with its lease unless it deleted the key.
 type Change = (i64, Vec<u8>, Option<(Vec<u8>, i64)>);
 
 #[derive(Clone)]
@@ -27,7 +27,7 @@ pub struct Model {
     /// The group's time.
     pub time: u64,
     log: Vec<Change>,
-    /// For how many seconds each is granted, and when it ends.
+    /// Granted seconds and deadline of each lease.
     leases: BTreeMap<i64, (i64, u64)>,
 }
 
@@ -43,7 +43,7 @@ fn is_in(key: &[u8], from: &[u8], end: &[u8]) -> bool {
     }
 }
 
-/// What a change makes of the keys.
+/// Applies a change to the keys.
 fn step(keys: &mut Keys, (main, key, value): &Change) {
     let Some((value, lease)) = value else {
         keys.remove(key);
@@ -63,7 +63,7 @@ impl Model {
         Self { revision: 1, compacted: -1, time: 0, log: Vec::new(), leases: BTreeMap::new() }
     }
 
-    /// All keys at the end of this revision.
+    /// Returns all keys at the end of this revision.
     fn at(&self, revision: i64) -> Keys {
         let mut keys = Keys::new();
         for change in self.log.iter().take_while(|change| change.0 <= revision) {
@@ -72,7 +72,7 @@ impl Model {
         keys
     }
 
-    /// Revisions that are to be kept once all that was given up is removed.
+    /// Returns the number of revisions to keep once all discarded history is removed.
     pub fn kept(&self) -> usize {
         let below: Vec<_> = self.log.iter().filter(|change| change.0 < self.compacted).collect();
         let last: BTreeMap<_, _> = below.iter().map(|(_, key, value)| (key, value)).collect();
@@ -80,7 +80,7 @@ impl Model {
         self.log.len() - below.len() + living.count()
     }
 
-    /// What a transaction that is under way sees as the present.
+    /// Returns the present revision within a transaction in progress.
     fn now(&self, begun: i64) -> i64 {
         let changed = self.log.last().is_some_and(|change| change.0 > begun);
         begun + i64::from(changed)
@@ -173,7 +173,7 @@ impl Model {
         }
     }
 
-    /// All or nothing.
+    /// Undoes all changes if one fails.
     fn atomically<T>(
         &mut self,
         work: impl FnOnce(&mut Self, i64) -> Result<T, Refusal>,
@@ -243,8 +243,7 @@ impl Model {
         })
     }
 
-    /// The branches that are taken, from the outside in: chosen, and checked, before anything
-    /// changes.
+    /// Chooses the branches, from the outside in, and checks them before anything changes.
     fn choose(&self, txn: &TxnRequest, taken: &mut Vec<bool>) {
         let succeeded = txn.compare.iter().all(|compare| self.holds(compare));
         taken.push(succeeded);
@@ -372,7 +371,7 @@ impl Model {
         Ok(self.revision)
     }
 
-    /// Whether there is something to end.
+    /// Ends expired leases; returns whether there were any.
     pub fn expire(&mut self) -> bool {
         let ended = self.leases.iter().filter(|(_, lease)| lease.1 <= self.time);
         let mut ended: Vec<_> = ended.map(|(id, lease)| (lease.1, *id)).collect();
@@ -383,7 +382,7 @@ impl Model {
         !ended.is_empty()
     }
 
-    /// The earliest deadline that is still to come.
+    /// Returns the earliest deadline in the future.
     pub fn next_deadline(&self) -> Option<u64> {
         let deadlines = self.leases.values().map(|(_, deadline)| *deadline);
         deadlines.filter(|deadline| *deadline > self.time).min()
@@ -399,7 +398,7 @@ impl Model {
         here.map(|id| (*id, keys_of(*id))).collect()
     }
 
-    /// Everything that happened from this revision on, with what keys had before.
+    /// Returns all events from this revision on, with previous key-value pairs.
     pub fn events(&self, from: i64) -> Result<Vec<Event>, Refusal> {
         if from < self.compacted {
             return Err(Refusal::Compacted);
@@ -425,7 +424,7 @@ impl Model {
         Ok(events)
     }
 
-    /// Every key that ever was.
+    /// Returns every key that ever existed.
     pub fn keys(&self) -> BTreeSet<Vec<u8>> {
         self.log.iter().map(|(_, key, _)| key.clone()).collect()
     }

@@ -1,6 +1,6 @@
 //! The service in a simulated cluster, whose frames are lost and whose nodes crash, are cut off and
-//! come back: what clients are answered, and what watchers see, is held against the one history
-//! that there must be.
+//! return: clients' answers and watchers' events are compared with the one history that there must
+//! be.
 
 use std::collections::BTreeMap;
 
@@ -36,13 +36,13 @@ const NODES: u32 = 3;
 const CLIENTS: usize = 5;
 /// Unix time of the simulated start, in milliseconds.
 const START_MS: u64 = 1_700_000_000_000;
-/// What a lease is granted for, in seconds and microseconds.
+/// Granted time of a lease, in seconds and microseconds.
 const TTL: i64 = 1;
 const TTL_US: u64 = 1_000_000;
 
 type Etcd = Cluster<Service>;
 
-/// What a client asked for.
+/// Request of a client.
 #[derive(Clone, Debug, PartialEq)]
 enum Asked {
     /// A put of a value that nothing else has.
@@ -50,7 +50,7 @@ enum Asked {
         key: usize,
         value: String,
     },
-    /// The same, if the key was last changed in this revision.
+    /// A put on condition that the key was last changed in this revision.
     Swap {
         key: usize,
         value: String,
@@ -71,25 +71,25 @@ enum Asked {
     KeepAlive(i64),
 }
 
-/// What is under way.
+/// Request in flight.
 #[derive(Clone, Debug)]
 struct Open {
     node: NodeId,
     tag: Tag,
     asked: Asked,
-    /// When it was asked, and the highest revision that anybody was told before.
+    /// Time of the request, and the highest revision that any client had received before.
     at_us: u64,
     told: i64,
 }
 
-/// What was answered.
+/// Answer to a request.
 #[derive(Debug)]
 struct Answer {
     asked: Asked,
     /// The revision that the answer names.
     revision: i64,
     told: i64,
-    /// Of a swap: whether it was done. Of a range: the value, with its revision.
+    /// For a swap: it was done. For a range: the value, with its revision.
     done: bool,
     found: Option<(String, i64)>,
 }
@@ -101,18 +101,18 @@ struct World {
     answers: Vec<Answer>,
     /// Values that were certainly not written.
     refused: Vec<String>,
-    /// The next revision of each node's watcher of all keys, whichever process runs there.
+    /// The next revision of each node's watcher of all keys, across restarts.
     watchers: BTreeMap<NodeId, i64>,
-    /// What happened, by revisions, as somebody saw it first.
+    /// Events by revision, as first seen by any watcher.
     history: BTreeMap<i64, Vec<Event>>,
-    /// How often a watcher went on behind what was compacted.
+    /// Number of times that a watcher continued after a compacted revision.
     jumps: u64,
-    /// The highest revision that anybody was told.
+    /// Highest revision that any client has received.
     told: i64,
     values: u64,
-    /// When each lease was asked for, or to be kept alive, the last time that this was granted.
+    /// Time of the last successful grant or keep-alive request of each lease.
     leases: BTreeMap<i64, u64>,
-    /// Nodes that are down, and when they come back; and the one that is cut off.
+    /// Nodes that are down, with the time of their restart; and the one that is cut off.
     down: BTreeMap<NodeId, u64>,
     cut: Option<(NodeId, u64)>,
 }
@@ -121,7 +121,7 @@ fn nodes() -> impl Iterator<Item = NodeId> {
     (1..=NODES).map(NodeId)
 }
 
-/// A key of a lease that is gone is gone with it: not before its time was over.
+/// Checks that a deleted key's lease is over, and not before its time.
 fn end_lease(event: &Event, leases: &mut BTreeMap<i64, u64>, now_us: u64) {
     let key = event.kv.as_ref().map(|kv| &kv.key[..]);
     if event.r#type() == EventType::Delete
@@ -352,7 +352,7 @@ impl World {
                         let at = event.kv.as_ref().unwrap().mod_revision;
                         of.entry(at).or_default().push(event);
                     }
-                    // No revision is without an event, and none comes twice or out of order.
+                    // Every revision has an event, and none is duplicated or out of order.
                     let numbers: Vec<i64> = of.keys().copied().collect();
                     let expected: Vec<i64> = (*next..seen.next).collect();
                     assert_eq!(numbers, expected, "{node}");
@@ -452,13 +452,14 @@ impl World {
         for _ in 0..ms {
             self.cluster.run_ms(1);
             self.strike();
-            // What is answered has been seen: a lease that was granted again ended before.
+            // Answered requests have been seen by watchers: a lease that was granted again ended
+            // before.
             self.watch();
             (0..CLIENTS).for_each(|client| self.hears(client));
         }
     }
 
-    /// Everybody is there, and has the same.
+    /// Restores all nodes and waits until they agree.
     fn heal(&mut self) {
         self.cluster.knobs.loss_per_mille = 0;
         if let Some((node, _)) = self.cut.take() {
@@ -500,8 +501,8 @@ impl World {
         Some((String::from_utf8(kv.value.to_vec()).unwrap(), kv.mod_revision))
     }
 
-    /// Whether all that was answered follows from the history, in an order that respects who knew
-    /// what before.
+    /// Checks that all answers follow from the history, in an order that respects causality between
+    /// clients.
     fn check(&self) {
         let numbers: Vec<i64> = self.history.keys().copied().collect();
         let last = *numbers.last().unwrap();

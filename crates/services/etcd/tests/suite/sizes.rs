@@ -50,7 +50,7 @@ fn an_image_of_an_earlier_version_has_no_size_and_gets_one() {
     assert_eq!(image(&mut copy, 100), now);
 }
 
-/// As in a snapshot of etcd that was taken between the end of a lease and that of its keys.
+/// As in a snapshot of etcd that was taken between the end of a lease and the deletion of its keys.
 #[test]
 fn a_lease_that_is_gone_is_only_a_number() {
     let mut service = service();
@@ -68,7 +68,7 @@ fn a_lease_that_is_gone_is_only_a_number() {
             || (item.starts_with(b"d") && item.ends_with(&id))
     };
     items.retain(|item| !of_lease_1(&item[4..]) && item.get(4) != Some(&b'z'));
-    // The other one takes no more keys.
+    // The other lease accepts no more keys.
     let full = items.iter_mut().find(|item| item.get(4) == Some(&b'l')).unwrap();
     let end = full.len() - 8;
     full[end..].copy_from_slice(&LEASE_KEYS_MAX.to_be_bytes());
@@ -88,7 +88,7 @@ fn a_lease_that_is_gone_is_only_a_number() {
 #[test]
 fn keys_are_bounded_over_every_store() {
     for mut service in both() {
-        // Zeros are what history escapes.
+        // Zeros are escaped in history.
         let longest = vec![0; KEY_BYTES_MAX];
         for _ in 0..2 {
             let command = Command::Put(put(longest.clone()));
@@ -111,7 +111,7 @@ fn keys_are_bounded_over_every_store() {
     }
 }
 
-/// A key that cannot be there may be asked for, also as the end of a range.
+/// A key too long to exist may be requested, also as the end of a range.
 #[test]
 fn longer_keys_are_not_found_over_every_store() {
     for mut service in both() {
@@ -158,7 +158,7 @@ fn an_image_with_longer_keys_is_refused() {
         let mut items = items.clone();
         let item = items.iter_mut().find(|item| item.get(4) == Some(&kind));
         let item = item.unwrap();
-        // One byte of the key more, and it is as long as it says.
+        // With one more byte the key is as long as its length field.
         if kind == b'r' {
             item.push(1);
         } else {

@@ -1,5 +1,5 @@
-//! Both stores hold the same, whatever happens to the one on disk: it goes back to any commit, its
-//! disk fails, and images of either go into the other.
+//! Both stores hold the same, whatever happens to the one on disk: it returns to any commit, its
+//! disk fails, and images of either are loaded by the other.
 
 mod failing;
 
@@ -21,7 +21,7 @@ use crate::{
     sizes::summed,
 };
 
-/// What any client, or the leader, may propose.
+/// Returns a command that any client, or the leader, may propose.
 fn command(dice: &mut Dice, revision: i64) -> Command {
     let id = dice.between(1, 4);
     match dice.below(12) {
@@ -50,7 +50,7 @@ fn is_let_in(command: &Command) -> bool {
     }
 }
 
-/// What was proposed, with the group's time then and the answer of the service in memory.
+/// Proposed commands, with the group's time then and the answer of the service in memory.
 #[derive(Default)]
 struct Log(Vec<(u64, Vec<u8>, Vec<u8>)>);
 
@@ -69,8 +69,8 @@ impl Log {
         }
     }
 
-    /// Carries out commands, and commits; how far it came, and whether all answers were those that
-    /// were given before. `None`: the service failed.
+    /// Executes commands, and commits; returns the position reached, and whether all answers equal
+    /// the earlier ones. `None`: the service failed.
     fn apply(&mut self, service: &mut Service, range: Range<usize>) -> Option<(usize, bool)> {
         let mut same = true;
         for at in range.clone() {
@@ -93,7 +93,7 @@ impl Log {
     }
 }
 
-/// Before so many commands.
+/// Returns the slot before the command at this index.
 fn slot(at: usize) -> Slot {
     Slot(Slot::FIRST.0 + at as u64)
 }
@@ -128,7 +128,7 @@ fn a_store_that_goes_back_to_any_commit_comes_to_the_same() {
                 let to = (at + 1 + dice.below(5)).min(log.0.len());
                 let goes_back = dice.one_in(25);
                 if goes_back {
-                    // What is behind stays in memory, so it is lost.
+                    // Anything later stays in memory, so it is lost.
                     disk.logged(slot(at));
                 }
                 let (now, same) = log.apply(&mut disk, at..to).unwrap();
@@ -174,7 +174,7 @@ fn an_image_of_either_store_goes_into_the_other() {
     }
 }
 
-/// Commands that come while an image goes on are not in it.
+/// Commands that arrive during an image are not in it.
 #[test]
 fn an_image_of_the_store_on_disk_is_of_one_moment() {
     let mut dice = Dice::new(77);

@@ -1,5 +1,5 @@
-//! What is looked at, over a store that walks over what was removed as a tree on disk does: no more
-//! for a key that changed often, or for leases that were kept alive for long.
+//! Numbers of visited entries, over a store that walks over removed entries as a tree on disk does:
+//! no more for a key that changed often, or for leases that were kept alive for long.
 
 use std::{
     collections::BTreeMap,
@@ -112,7 +112,7 @@ impl Watched {
         Self { service: Service::new(Box::new(tree)), visits }
     }
 
-    /// What this looks at.
+    /// Returns the number of entries that this visits.
     fn of(&mut self, work: impl FnOnce(&mut Service)) -> usize {
         let before = self.visits.load(Ordering::Relaxed);
         work(&mut self.service);
@@ -129,7 +129,7 @@ impl Watched {
         apply::<DeleteRangeResponse>(&mut self.service, &Command::Delete(request)).unwrap();
     }
 
-    /// Gives up all history and removes it; what that looks at.
+    /// Discards all history and removes it; returns the number of entries visited.
     fn compact(&mut self) -> usize {
         let request =
             CompactionRequest { revision: self.service.mvcc().revision(), physical: true };
@@ -142,7 +142,7 @@ impl Watched {
     }
 }
 
-/// Without the bound it is the square of that.
+/// Without the bound the number of visits is quadratic.
 #[test]
 fn compaction_looks_at_few_entries_however_often_a_key_changed() {
     let mut watched = Watched::new();
@@ -202,11 +202,11 @@ fn leases_that_are_kept_alive_are_looked_at_once() {
         }
     });
     assert_eq!((ended, watched.service.mvcc().leases_stored()), (1, 0));
-    // What was kept alive in the last ten seconds, and nothing of before.
+    // Leases kept alive in the last ten seconds, and none from earlier.
     assert!(looked < 1500, "{looked}");
 }
 
-/// Many that end together, of which each command takes a few.
+/// Many leases end together, and each command ends a few of them.
 #[test]
 fn leases_that_ended_are_looked_at_once() {
     let mut watched = Watched::new();

@@ -1,4 +1,4 @@
-//! What the replica says.
+//! Events of the replica.
 
 use quorate_access::Role;
 use quorate_core::value::StreamName;
@@ -69,7 +69,7 @@ impl Connection {
                 self.state = State::Listing(after);
                 self.list(cx);
             }
-            // An answer to another question. Not known to be done is all that can be said.
+            // An answer to another question: the outcome is unknown.
             _ => self.refuse(Failure::Unknown),
         }
     }
@@ -103,7 +103,7 @@ impl Connection {
         }
     }
 
-    /// All below is durable.
+    /// Records that all bytes before this position are durable.
     pub(crate) fn durable(&mut self, position: u64, cx: &mut Cx<'_>) {
         if let State::Writing(writing) = &mut self.state {
             // A client relies on it that positions never go back.
@@ -113,7 +113,7 @@ impl Connection {
         self.look_for_room(cx);
     }
 
-    /// Whether there is room for what was not taken: gives how much.
+    /// Checks for space for untaken input, and returns its size.
     pub(crate) fn look_for_room(&mut self, cx: &mut Cx<'_>) -> usize {
         let State::Writing(writing) = &mut self.state else {
             return 0;
@@ -130,7 +130,7 @@ impl Connection {
         matches!(&self.state, State::Writing(writing) if writing.full)
     }
 
-    /// Somebody else ended the piece.
+    /// Handles the end of a piece by another party.
     pub(crate) fn ended(&mut self, position: u64, cx: &mut Cx<'_>) {
         let State::Writing(writing) = &self.state else {
             return;
@@ -141,11 +141,11 @@ impl Connection {
             cx.forget(tag);
         }
         self.say(&Answer::Ended { position });
-        // A close that was taken is answered by this.
+        // This answers a close that was accepted.
         self.become_idle(closing.is_none());
     }
 
-    /// There is room in the output.
+    /// Continues after space became free in the output.
     pub(crate) fn feed(&mut self, cx: &mut Cx<'_>) {
         self.hungry = false;
         match &self.state {
@@ -213,7 +213,7 @@ impl Connection {
         self.step(next, cx);
     }
 
-    /// Bytes came: what is missing behind them is asked for, and what is next is sent.
+    /// Handles bytes read: requests those that are missing after them, and sends the next ones.
     fn fetched(&mut self, number: usize, bytes: &Blocks, cx: &mut Cx<'_>) {
         let State::Reading(reading) = &mut self.state else {
             return;
@@ -230,7 +230,7 @@ impl Connection {
         self.go_on(cx);
     }
 
-    /// Asks for bytes as long as there is room.
+    /// Requests bytes as long as there is space.
     fn go_on(&mut self, cx: &mut Cx<'_>) {
         if let Err(refusal) = cx.check(&self.login, Role::Reader) {
             return self.refuse(refusal);
@@ -285,7 +285,7 @@ fn ask_to_read(
     cx.ask(Owner::Connection(id), |streams, tag| streams.read(tag, &reading.name, from, bytes))
 }
 
-/// As a client is told.
+/// Converts the information to its wire form.
 fn shown(info: &Info) -> wire::Info<'_> {
     wire::Info {
         id: info.id,

@@ -1,4 +1,4 @@
-//! What a client says.
+//! Input of a client.
 
 use quorate_access::Role;
 use quorate_replica::{front::Intake, stream_front::StreamTag};
@@ -17,13 +17,13 @@ use crate::streams::{
 /// Fewer bytes are copied: memory for them alone, or a read for their frame's end alone, costs
 /// more.
 const INTAKE_BYTES_MIN: usize = 16 << 10;
-/// Most bytes of one read: others wait meanwhile.
+/// Maximum bytes of one read: others wait meanwhile.
 const INTAKE_BYTES_MAX: usize = 256 << 10;
-/// Behind frames of data as long as this another one is expected.
+/// After data frames of this length another one is expected.
 const BULK_BYTES_MIN: usize = 128 << 10;
 
 impl Connection {
-    /// Takes frames from `bytes` while it is their turn; gives how many bytes were used.
+    /// Takes frames from `bytes` while it is their turn; returns the number of bytes used.
     pub(crate) fn receive(&mut self, bytes: &[u8], cx: &mut Cx<'_>) -> usize {
         let mut used = 0;
         while !self.ending && used < bytes.len() {
@@ -32,12 +32,13 @@ impl Connection {
                 more => used += more,
             }
         }
-        // Nothing is understood behind garbage.
+        // Nothing is parsed after garbage.
         if self.ending { bytes.len() } else { used }
     }
 
-    /// Bytes can be read: those of a long frame of data go to where they are kept. Between two of
-    /// those the head of the next is read by itself, else what comes with it would be copied.
+    /// Handles readable bytes: those of a long data frame are read to where they are kept. Between
+    /// two such frames the head of the next is read by itself, otherwise the bytes after it would
+    /// be copied.
     pub(crate) fn intake(
         &mut self,
         cx: &mut Cx<'_>,
@@ -66,8 +67,8 @@ impl Connection {
         Intake::Done
     }
 
-    /// Takes one frame, or a part of one with data; gives how many bytes were used, 0 if it is to
-    /// come again.
+    /// Takes one frame, or a part of a data frame; returns the number of bytes used, 0 to be called
+    /// again with the same bytes.
     fn take(&mut self, bytes: &[u8], cx: &mut Cx<'_>) -> usize {
         if self.data_left > 0 {
             return self.data(&bytes[..bytes.len().min(self.data_left)], cx);
@@ -96,7 +97,7 @@ impl Connection {
     fn frame(&mut self, bytes: &[u8], cx: &mut Cx<'_>) -> Result<usize, Malformed> {
         match head(bytes)? {
             Found::NeedMore(_) => Ok(0),
-            // Data is used as it comes.
+            // Data is used on arrival.
             Found::Frame(head, _) if head.is_data() => {
                 match &self.state {
                     State::Writing(_) | State::Idle { ended: true } => {
@@ -261,7 +262,7 @@ const fn needs(ask: &Ask<'_>) -> Role {
     }
 }
 
-/// Where a list begins.
+/// Parses the stream name after which a list begins; none if it begins at the first stream.
 fn behind(after: &str) -> Result<Option<Name>, BadName> {
     if after.is_empty() {
         return Ok(None);

@@ -1,5 +1,5 @@
-//! Who a client says to be. Its password is checked by another thread; what comes behind waits
-//! until that is done.
+//! Login of a client. Its password is checked by another thread; further input waits until that is
+//! done.
 
 use quorate_access::{Claimed, NotChecked};
 use quorate_replica::front::Failure;
@@ -29,11 +29,11 @@ impl Connection {
         }
     }
 
-    /// Another thread says whether the password fits.
+    /// Handles the verdict of the thread that checks passwords.
     pub(crate) fn judged(&mut self, ticket: u64, fits: bool, cx: &mut Cx<'_>) {
         match std::mem::replace(&mut self.state, State::Strange) {
             State::Checking(waited, claim) if waited == ticket => {
-                // It takes requests again, whatever the verdict.
+                // Requests are accepted again, whatever the verdict.
                 self.rest();
                 match claim.proved(cx.requests.users()).filter(|_| fits) {
                     Some(user) => {
@@ -47,7 +47,7 @@ impl Connection {
         }
     }
 
-    /// One that guesses has to connect again for each guess.
+    /// Ends the connection: a client that guesses has to reconnect for each guess.
     fn wrong(&mut self, cx: &mut Cx<'_>) {
         cx.shared.wrong_passwords += 1;
         self.end(Refusal::wrong_password(), cx);

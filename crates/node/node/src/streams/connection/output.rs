@@ -1,5 +1,5 @@
-//! What a client is to be sent, in its order: frames, and bytes of streams from the memory that
-//! they were read into.
+//! Output queue of a client, in order: frames, and bytes of streams from the memory that they were
+//! read into.
 
 use std::{collections::VecDeque, ops::Range};
 
@@ -10,27 +10,27 @@ use quorate_wire::streams::{Answer, BYTES_MAX, bytes_head};
 /// more than these.
 const SHARED_BYTES_MIN: usize = 4 << 10;
 
-/// What waits to be sent.
+/// Pending output.
 #[derive(Debug, Default)]
 pub(super) struct Output {
     frames: Vec<u8>,
-    /// What comes behind those frames.
+    /// Parts after those frames.
     parts: VecDeque<Part>,
     /// Bytes of all parts.
     parts_bytes: usize,
 }
 
-/// Bytes of a stream, whose head was said before, and frames behind them.
+/// Bytes of a stream, whose head precedes them in the queue, and the frames after them.
 #[derive(Debug)]
 struct Part {
     bytes: Blocks,
-    /// Of these bytes, what is still to be sent.
+    /// Range of these bytes still to be sent.
     left: Range<usize>,
     frames: Vec<u8>,
 }
 
 impl Output {
-    /// How much waits.
+    /// Returns the pending bytes.
     pub(super) fn len(&self) -> usize {
         self.frames.len() + self.parts_bytes
     }
@@ -44,7 +44,7 @@ impl Output {
         self.frames.capacity() + self.parts_bytes
     }
 
-    /// Gives memory back that is not needed while nothing is to be sent.
+    /// Releases memory that is not needed while nothing is to be sent.
     pub(super) fn shrink_to(&mut self, bytes: usize) {
         self.frames.shrink_to(bytes);
     }
@@ -90,7 +90,7 @@ impl Output {
         }
     }
 
-    /// What comes next, in one piece.
+    /// Returns the next contiguous bytes.
     pub(super) fn next(&self) -> &[u8] {
         match self.parts.front() {
             Some(part) if self.frames.is_empty() => &part.bytes[part.left.clone()],
@@ -98,7 +98,7 @@ impl Output {
         }
     }
 
-    /// So many bytes of [`Self::next`] were sent.
+    /// Removes this number of bytes of [`Self::next`], which were sent.
     pub(super) fn sent(&mut self, count: usize) {
         if !self.frames.is_empty() {
             self.frames.drain(..count);
@@ -130,7 +130,7 @@ mod tests {
         BlockPool::new(0, 0).copy(&bytes)
     }
 
-    /// As it leaves by pieces of at most `most` bytes.
+    /// Returns the output as sent in pieces of at most `most` bytes.
     fn sent(output: &mut Output, most: usize) -> Vec<u8> {
         let mut all = Vec::new();
         while !output.is_empty() {

@@ -1,4 +1,4 @@
-//! What must hold for any bytes that `quorate restore` is given.
+//! Invariants for any bytes that `quorate restore` is given.
 
 use std::{fs, path::Path};
 
@@ -17,7 +17,7 @@ const HEADER: usize = 70;
 const STREAM: std::ops::Range<usize> = 45..69;
 const SUM: usize = 4;
 
-/// As they are, and with every checksum and length made right.
+/// Checks the bytes as they are, and with every checksum and length corrected.
 pub(crate) fn check(bytes: &[u8]) {
     read(bytes);
     read(&sealed(bytes));
@@ -43,7 +43,7 @@ fn read(bytes: &[u8]) {
     let Ok(group) = NewGroup::of(&checked, 99, "here:1") else {
         return;
     };
-    // What is whole is restored, as the node that it says.
+    // A valid backup is restored, as the node in its header.
     let memory = Path::new("/dev/shm");
     let folder = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
     let folder = folder.expect("a folder of our own");
@@ -68,7 +68,7 @@ fn names(folder: &Path) -> Vec<std::ffi::OsString> {
     names
 }
 
-/// The same header and the same contents, as the encoder would have written them.
+/// Returns the same header and contents as the encoder would have written them.
 pub(crate) fn sealed(bytes: &[u8]) -> Vec<u8> {
     let length = match bytes.get(10..12) {
         Some(length) => usize::from(u16::from_be_bytes([length[0], length[1]])),

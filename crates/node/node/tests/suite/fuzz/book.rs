@@ -1,4 +1,4 @@
-//! What must hold for any bytes that the address book may have, the file `peers`.
+//! Invariants for any bytes that the address book may have, the file `peers`.
 
 use std::{fs, path::Path};
 
@@ -8,7 +8,7 @@ use quorate_node::{
     identity::{AddressBook, Expected, Founding, Identity},
 };
 
-/// As they are, and with the checksum at the end made right.
+/// Checks the bytes as they are, and with the checksum at the end corrected.
 pub(crate) fn check(bytes: &[u8]) {
     // In memory where there is such a place: saving syncs.
     let memory = Path::new("/dev/shm");
@@ -31,7 +31,7 @@ pub(crate) fn check(bytes: &[u8]) {
 
 fn open(folder: &Path) -> Identity<LockedFolder> {
     let home = LockedFolder::open(folder).expect("it is there");
-    // It is a hint: whatever it holds, the node starts.
+    // It is a hint: the node starts with any content.
     Identity::open(home, &Expected::default()).expect("a book stops nobody")
 }
 
@@ -47,7 +47,7 @@ fn read(folder: &Path, bytes: &[u8]) {
         }
         None => assert_eq!(book.check(), Ok(())),
     }
-    // What was read is what is written, and what is written is read.
+    // The book is unchanged by writing and reading it.
     identity.set_book(book.clone());
     identity.save_book().expect("a folder of our own");
     drop(identity);
@@ -55,7 +55,8 @@ fn read(folder: &Path, bytes: &[u8]) {
     assert_eq!((again.book(), again.book_lost()), (&book, None));
 }
 
-/// What stands before the last line that begins with `checksum`, with the line that it needs.
+/// Returns the text before the last line that begins with `checksum`, with the correct checksum
+/// line.
 fn sealed(bytes: &[u8]) -> Vec<u8> {
     let mark = b"checksum ";
     let at = bytes.windows(mark.len()).rposition(|window| window == mark);

@@ -1,4 +1,4 @@
-//! What must hold for any bytes that an identity file may have.
+//! Invariants for any bytes that an identity file may have.
 
 use std::{fs, path::Path};
 
@@ -7,7 +7,7 @@ use quorate_node::{
     identity::{Expected, Identity, IdentityError},
 };
 
-/// As they are, and with the checksum at the end made right.
+/// Checks the bytes as they are, and with the checksum at the end corrected.
 pub(crate) fn check(bytes: &[u8]) {
     // In memory where there is such a place: saving syncs.
     let memory = Path::new("/dev/shm");
@@ -26,7 +26,7 @@ fn read(folder: &Path, bytes: &[u8]) {
     let peeked = LockedFolder::peek(folder);
     let mut identity = match open(folder) {
         Ok(identity) => identity,
-        // Who was removed does not start; who it was can still be looked at.
+        // A removed node does not start; its founding can still be read.
         Err(error @ IdentityError::Removed { .. }) => {
             assert!(peeked.is_ok() && !error.hint().is_empty());
             return;
@@ -39,7 +39,7 @@ fn read(folder: &Path, bytes: &[u8]) {
     };
     let (founding, boot) = (identity.founding().clone(), identity.boot());
     assert_eq!(peeked.as_ref(), Ok(&founding), "both readers say the same");
-    // The next start counts, and what was read is what is written.
+    // The next start counts, and the identity is unchanged by writing and reading it.
     let last = identity.begin_boot();
     assert_eq!(last.is_err(), boot == u32::MAX, "{last:?}");
     let (incarnation, admitted) = (identity.incarnation(), identity.admitted().clone());
@@ -50,7 +50,8 @@ fn read(folder: &Path, bytes: &[u8]) {
     assert_eq!((again.incarnation(), again.admitted()), (incarnation, &admitted));
 }
 
-/// What stands before the last line that begins with `checksum`, with the line that it needs.
+/// Returns the text before the last line that begins with `checksum`, with the correct checksum
+/// line.
 fn sealed(bytes: &[u8]) -> Vec<u8> {
     let mark = b"checksum ";
     let at = bytes.windows(mark.len()).rposition(|window| window == mark);

@@ -1,5 +1,5 @@
-//! Commands and queries, on behalf of somebody: again, if users or roles changed between the look
-//! at who that is and the answer.
+//! Commands and queries on behalf of a client, repeated if users or roles changed between
+//! authentication and the answer.
 
 use std::sync::{Arc, atomic::Ordering};
 
@@ -20,19 +20,19 @@ use crate::{
     proto::etcdserverpb::{AlarmRequest, AlarmResponse},
 };
 
-/// How often something is asked for again because users or roles changed meanwhile.
+/// Maximum number of retries of a request because users or roles changed meanwhile.
 const AUTH_TRIES: u32 = 5;
 
-/// What the replica is asked for, and how.
+/// A request to the replica.
 #[derive(Clone)]
 enum Work {
     Command(Vec<u8>),
-    /// One that says when it was taken.
+    /// A command that contains the time at which it was taken.
     CommandAt(Arc<dyn Fn(u64) -> Vec<u8> + Send + Sync>),
     Query(Vec<u8>, Freshness),
 }
 
-/// What kind that is.
+/// Kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asked {
     Command,
@@ -40,7 +40,8 @@ enum Asked {
 }
 
 impl Asked {
-    /// What came of it if there is no memory for the answer: a command was done all the same.
+    /// Returns the failure to report if there is no memory for the answer: a command was executed
+    /// all the same.
     const fn without_memory(self) -> Failure {
         match self {
             Self::Command => Failure::Unknown,
@@ -67,7 +68,7 @@ impl Asking {
         self.ask(asker, &self.memory, &work).await
     }
 
-    /// The same of a command that says when it was taken.
+    /// As `execute`, for a command that contains the time at which it was taken.
     pub(in crate::front) async fn execute_at<M: Message + Default>(
         &self,
         asker: &Asker,
@@ -87,7 +88,7 @@ impl Asking {
         self.query_within(asker, &self.memory, query, freshness).await
     }
 
-    /// The same, with other memory for the answer.
+    /// As `query`, with other memory for the answer.
     pub(in crate::front) async fn query_within<M: Message + Default>(
         &self,
         asker: &Asker,
@@ -99,7 +100,7 @@ impl Asking {
         self.ask(asker, memory, &work).await
     }
 
-    /// The same of somebody who is known.
+    /// Asks the state on behalf of a known identity, without retries.
     pub(in crate::front) async fn query_once<M: Message + Default>(
         &self,
         by: &By,
@@ -110,8 +111,8 @@ impl Asking {
         self.ask_once(by, &self.memory, &work).await
     }
 
-    /// Asks on behalf of somebody; again, if users or roles changed between the look at who that is
-    /// and the answer.
+    /// Sends a request on behalf of a client, and repeats it if users or roles changed between
+    /// authentication and the answer.
     async fn ask<M: Message + Default>(
         &self,
         asker: &Asker,
@@ -162,7 +163,7 @@ impl Asking {
         self.answered(memory, asked, ask).await
     }
 
-    /// Whether somebody may do everything, if auth is on.
+    /// Requires the role root, if auth is on.
     pub(in crate::front) async fn needs_root(&self, asker: &Asker) -> Result<(), Status> {
         let what = Some(auth_ask::What::Root(true));
         let query = Query::Auth(AuthAsk { what });
@@ -170,9 +171,9 @@ impl Asking {
         asked.await.map(drop)
     }
 
-    /// Whether anybody is known who asks, if auth is on.
+    /// Requires an authenticated client, if auth is on.
     pub(in crate::front) async fn needs_user(&self, asker: &Asker) -> Result<(), Status> {
-        // Everybody who is known may ask that.
+        // Every authenticated user may ask that.
         let query = Query::Alarms(AlarmRequest::default());
         let asked = self.query::<AlarmResponse>(asker, &query, Freshness::Local);
         asked.await.map(drop)
@@ -187,12 +188,12 @@ impl Asking {
         let (tell, told) = oneshot::channel();
         let mut share = memory.share();
         let done: Done = Box::new(move |result| {
-            // Counted before it waits for anybody.
+            // Counted before it is queued for the client.
             let counted = result.and_then(|reply| match share.grow(reply.len()) {
                 true => Ok((reply, share)),
                 false => Err(NotDone(asked.without_memory())),
             });
-            // Who gave up does not concern the node.
+            // A client that gave up does not concern the node.
             drop(tell.send(counted));
         });
         let not_done = |failure| {

@@ -8,8 +8,8 @@ use tonic::Status;
 /// Memory of each value of a request while it is read, about.
 const VALUE_BYTES: usize = 256;
 
-/// Memory that a request takes while it is read, about: every value in it begins behind one of
-/// these.
+/// Returns the approximate memory of a request while it is parsed: every value in it begins after
+/// one of these characters.
 pub(super) fn bytes_of(body: &[u8]) -> usize {
     let begins = body.iter().filter(|byte| b"{[,:".contains(byte)).count();
     body.len() * 3 + begins * VALUE_BYTES

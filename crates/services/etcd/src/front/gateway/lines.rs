@@ -13,14 +13,14 @@ use tonic::{Code, Status};
 
 use super::json::encode;
 
-/// What is in front of a message: whether it is compressed, and its length.
+/// Bytes of the prefix of a message: a compression flag and the length.
 const HEAD_BYTES: usize = 5;
 
-/// The messages of an answer. They come from this process.
+/// The messages of an answer, produced by this process.
 pub(super) struct Frames {
     body: Body,
     bytes: BytesMut,
-    /// How it ended.
+    /// Outcome of the stream.
     end: Option<Result<(), Status>>,
 }
 
@@ -70,14 +70,14 @@ impl Frames {
         std::future::poll_fn(|context| self.poll(context)).await
     }
 
-    /// How it ends.
+    /// Waits for the end of the stream and returns its outcome.
     pub(super) async fn end(&mut self) -> Result<(), Status> {
         while self.next().await?.is_some() {}
         Ok(())
     }
 }
 
-/// One JSON text per message, each in a line.
+/// Messages as JSON texts, one per line.
 pub(super) struct Lines {
     frames: Frames,
     kind: MessageDescriptor,

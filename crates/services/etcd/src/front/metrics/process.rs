@@ -1,11 +1,11 @@
-//! What this process takes, under the names that all programs of Prometheus use. Nothing where the
-//! system does not tell.
+//! Resource usage of this process, under the standard Prometheus names. Empty on systems that do
+//! not report it.
 
 use std::fs;
 
 use super::Text;
 
-/// Appends what the system tells.
+/// Appends the figures that the system reports.
 pub(super) fn render(text: &mut Text) {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     if let Some(kib) = field(&status, "VmRSS:") {
@@ -21,7 +21,7 @@ pub(super) fn render(text: &mut Text) {
     }
 }
 
-/// The number behind these words at the beginning of a line.
+/// Returns the number after this name at the beginning of a line.
 fn field(text: &str, name: &str) -> Option<u64> {
     let rest = text.lines().find_map(|line| line.strip_prefix(name))?;
     rest.split_whitespace().next()?.parse().ok()

@@ -1,5 +1,5 @@
-//! Whether a stream's client may watch what it watches: asked when a watcher begins, and again
-//! whenever users or roles change.
+//! Access checks of a stream's watchers: when a watcher begins, and again whenever users or roles
+//! change.
 
 use bytes::Bytes;
 use quorate::Role;
@@ -16,15 +16,15 @@ use crate::{
 /// Ranges that are asked about at a time.
 const RANGES_MAX: usize = 1000;
 
-/// Whether it says that somebody may not, and not that nobody can say.
+/// Returns whether the error denies access, rather than that the check itself failed.
 pub(super) fn is_refusal(status: &Status) -> bool {
     let codes = [Code::PermissionDenied, Code::Unauthenticated, Code::InvalidArgument];
     codes.contains(&status.code())
 }
 
 impl WatchStream {
-    /// Whether the client may watch this. From the first time on the stream stands for whoever that
-    /// was.
+    /// Checks that the client may watch this range. The first check fixes the identity of the
+    /// stream.
     pub(super) async fn let_in(&mut self, range: (Bytes, Bytes)) -> Result<(), Status> {
         self.asking.allow_again(&self.asker, Role::Reader)?;
         let asker = patiently(|| self.asking.stay(&self.asker)).await?;
@@ -50,7 +50,8 @@ impl WatchStream {
         patiently(ask).await.map(drop)
     }
 
-    /// Users or roles changed: watchers of what the client may not watch any more end.
+    /// Ends the watchers of ranges that the client may no longer watch, after users or roles
+    /// changed.
     pub(super) async fn look_again(&mut self) -> Result<(), Ends> {
         let all = self.watchers.ranges();
         for some in all.chunks(RANGES_MAX) {
@@ -70,7 +71,7 @@ impl WatchStream {
         Ok(())
     }
 
-    /// A watcher may not go on.
+    /// Ends a watcher that is no longer allowed.
     async fn end(&mut self, id: i64, status: Status) -> Result<(), Ends> {
         if !is_refusal(&status) {
             return Err(status.into());

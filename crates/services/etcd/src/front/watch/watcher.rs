@@ -1,4 +1,4 @@
-//! The watchers of a stream: which events are for whom, and how far each is.
+//! The watchers of a stream: their keys, and their progress.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,31 +22,31 @@ use crate::{
     },
 };
 
-/// One watcher.
+/// A watcher.
 #[derive(Debug)]
 pub(super) struct Watcher {
     key: Bytes,
     range_end: Bytes,
     no_puts: bool,
     no_deletes: bool,
-    /// It wants to know what keys had before.
+    /// Previous key-value pairs are wanted.
     prev: Option<WantsPrev>,
-    /// It takes the events of one revision in parts.
+    /// Events of one revision may be split.
     fragment: bool,
-    /// It wants to hear how far it is.
+    /// Progress notifications are wanted.
     progress: bool,
-    /// It has heard nothing since it was looked at last.
+    /// Nothing was sent since the last look.
     pub(super) is_quiet: bool,
-    /// The first revision of which it was told nothing.
+    /// The first revision that was not sent to it.
     next: i64,
-    /// The memory that it takes, and that it is counted.
+    /// Its memory, and its place in the count of watchers.
     _held: (Share, OneMore),
 }
 
-/// Memory of a watcher besides its keys, about.
+/// Approximate memory of a watcher, apart from its keys.
 const WATCHER_BYTES: usize = 512;
 
-/// Memory of the watcher that is asked for, about.
+/// Returns the approximate memory of the requested watcher.
 pub(super) fn bytes_of(request: &WatchCreateRequest) -> usize {
     WATCHER_BYTES + request.key.len() + request.range_end.len()
 }
@@ -89,12 +89,12 @@ impl Watcher {
         Keys::of(&self.key, &self.range_end)
     }
 
-    /// Whether a batch does not say what it wants to know.
+    /// Returns whether a batch lacks the previous key-value pairs that the watcher wants.
     const fn lacks(&self, batch: &Batch) -> bool {
         self.prev.is_some() && !batch.has_prev
     }
 
-    /// The event as this watcher is told of it, if it is.
+    /// Returns the event in the form for this watcher, if it wants it.
     fn of(&self, event: &Event) -> Option<Event> {
         let kv = event.kv.as_ref()?;
         let deletes = event.r#type == i32::from(EventType::Delete);
@@ -112,7 +112,7 @@ impl Watcher {
         Some(event)
     }
 
-    /// Events as answers that the client takes: one, unless it takes parts and they are large.
+    /// Splits events into answers: one, unless the client accepts fragments and they are large.
     pub(super) fn parts(&self, events: Vec<Event>) -> Vec<Vec<Event>> {
         if !self.fragment {
             return vec![events];
@@ -154,7 +154,7 @@ impl<'e> ByKey<'e> {
         self.places.keys().copied()
     }
 
-    /// Those of some keys, in the order in which they happened.
+    /// Returns the events of these keys, in order.
     fn of(&self, keys: Keys<'_>) -> Vec<&'e Event> {
         let mut places: Vec<usize> = match keys {
             Keys::One(key) => self.places.get(key).cloned().unwrap_or_default(),
@@ -170,17 +170,17 @@ impl<'e> ByKey<'e> {
     }
 }
 
-/// What those that are behind need.
+/// Events that lagging watchers need.
 #[derive(Debug)]
 pub(super) struct Behind {
-    /// From this revision on.
+    /// First revision needed.
     pub(super) next: i64,
-    /// What keys had before, too.
+    /// Include previous key-value pairs.
     pub(super) prev: bool,
-    /// Of these keys; without a key, of all.
+    /// Start of the keys; empty: all keys.
     pub(super) key: Bytes,
     pub(super) range_end: Bytes,
-    /// Who that is.
+    /// The watchers.
     pub(super) ids: Vec<i64>,
 }
 
@@ -188,9 +188,9 @@ pub(super) struct Behind {
 #[derive(Debug, Default)]
 pub(super) struct Watchers {
     all: BTreeMap<i64, Watcher>,
-    /// Of one key each.
+    /// Watchers of a single key, by key.
     single: BTreeMap<Bytes, BTreeSet<i64>>,
-    /// Of more.
+    /// Watchers of ranges.
     spans: BTreeSet<i64>,
     /// By how far they are.
     order: BTreeSet<(i64, i64)>,
@@ -206,7 +206,7 @@ impl Watchers {
         self.all.is_empty()
     }
 
-    /// What each watches.
+    /// Returns the range of each watcher.
     pub(super) fn ranges(&self) -> Vec<(i64, (Bytes, Bytes))> {
         let ranges = self.all.iter();
         let ranges = ranges.map(|(id, one)| (*id, (one.key.clone(), one.range_end.clone())));
@@ -261,7 +261,7 @@ impl Watchers {
         Some(watcher)
     }
 
-    /// It was told everything before this revision.
+    /// Records that everything before this revision was sent to the watcher.
     pub(super) fn advance(&mut self, id: i64, next: i64) {
         if let Some(watcher) = self.all.get_mut(&id)
             && watcher.next < next
@@ -272,13 +272,13 @@ impl Watchers {
         }
     }
 
-    /// Whether some have not been told everything up to this revision.
+    /// Returns whether a watcher has not been sent everything up to this revision.
     pub(super) fn lag(&self, seen: i64) -> bool {
         self.order.first().is_some_and(|(next, _)| *next <= seen)
     }
 
-    /// What those need first that have not been told everything up to this revision. They are
-    /// served with those that are as far as the first of them.
+    /// Returns the next events to read for watchers that have not been sent everything up to this
+    /// revision. The first of them is served with all those at the same revision.
     pub(super) fn first_behind(&self, seen: i64) -> Option<Behind> {
         let (next, _) = *self.order.first().filter(|(next, _)| *next <= seen)?;
         let level = self.order.range((next, i64::MIN)..=(next, i64::MAX));
@@ -299,14 +299,14 @@ impl Watchers {
         })
     }
 
-    /// Those that need what was before this revision.
+    /// Returns the watchers that need events before this revision.
     pub(super) fn before(&self, revision: i64) -> Vec<i64> {
         let before = self.order.range(..(revision, i64::MIN));
         before.map(|(_, id)| *id).collect()
     }
 
-    /// Whom a batch may tell something, of those that are level. Whoever lacks what keys had before
-    /// reads that from history.
+    /// Returns the level watchers that a batch has events for. A watcher that misses previous
+    /// key-value pairs reads them from history.
     pub(super) fn concerned(&self, batch: &Batch, events: &ByKey<'_>, seen: i64) -> Vec<i64> {
         let single = events.keys().filter_map(|key| self.single.get(key));
         let ids = single.flatten().chain(&self.spans).copied();
@@ -317,7 +317,7 @@ impl Watchers {
         ids.filter(is_told).collect()
     }
 
-    /// What one of them is told.
+    /// Returns the events for one of them.
     pub(super) fn told(&self, id: i64, events: &ByKey<'_>) -> Vec<Event> {
         let Some(watcher) = self.all.get(&id) else {
             return Vec::new();
@@ -326,7 +326,7 @@ impl Watchers {
         found.filter_map(|event| watcher.of(event)).collect()
     }
 
-    /// Those that are level are as far as a batch, once it has told them what is for them.
+    /// Advances the level watchers to the end of a batch, once its events are sent.
     pub(super) fn pass(&mut self, batch: &Batch, seen: i64) {
         let level = self.order.range((seen + 1, i64::MIN)..);
         let level = level.filter(|(next, id)| {
@@ -339,8 +339,8 @@ impl Watchers {
         }
     }
 
-    /// Those that wanted to hear how far they are, are level, and have heard nothing since the last
-    /// call.
+    /// Returns the level watchers that want progress notifications and were sent nothing since the
+    /// last call.
     pub(super) fn take_quiet(&mut self, seen: i64) -> Vec<i64> {
         let mut quiet = Vec::new();
         for (id, watcher) in &mut self.all {
@@ -385,8 +385,8 @@ mod tests {
         all
     }
 
-    /// One after the other, each from the same events, of which it finds its own without looking at
-    /// the rest.
+    /// Watchers get their events in order, each from the same batch, and find their own without
+    /// looking at the rest.
     #[test]
     fn each_watcher_is_told_its_own_in_order() {
         let mut all = watchers(&[("a", "", 5), ("a", "c", 5), ("", "\0", 7), ("x", "", 5)]);
@@ -409,7 +409,7 @@ mod tests {
         all.pass(&batch, 4);
         assert!(!all.lag(7));
         assert!(all.lag(8));
-        // Who is behind is not told by a batch that is passed on.
+        // A watcher that lags does not receive a batch.
         let later = watchers(&[("a", "", 3)]);
         assert_eq!(later.concerned(&batch, &events, 4), [0_i64; 0]);
         assert!(later.lag(4));

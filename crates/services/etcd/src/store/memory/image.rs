@@ -1,18 +1,18 @@
-//! An image of the store in memory while commands go on: what they overwrite before the image has
-//! passed it is kept; nothing else is copied.
+//! An image of the store in memory while commands continue: entries that they overwrite before the
+//! image has passed them are kept; nothing else is copied.
 
 use std::{collections::BTreeMap, ops::Bound};
 
 use bytes::Bytes;
 use quorate::Imaged;
 
-/// Most bytes kept for an image.
+/// Maximum bytes kept for an image.
 const KEPT_BYTES_MAX: usize = 256 << 20;
-/// The part of a smaller store.
+/// Fraction of a smaller store that may be kept.
 const KEPT_PART: u64 = 4;
-/// May be kept even if the store is smaller still: as much as a few batches write.
+/// Minimum of that limit: as much as a few batches write.
 const KEPT_BYTES_MIN: usize = 16 << 20;
-/// What a kept entry takes besides its bytes, about.
+/// Approximate overhead of a kept entry.
 const ENTRY_BYTES: usize = 96;
 
 type Entries = BTreeMap<Box<[u8]>, Bytes>;
@@ -22,16 +22,16 @@ type Entries = BTreeMap<Box<[u8]>, Bytes>;
 pub(super) struct Image {
     /// The last key that it passed.
     passed: Option<Box<[u8]>>,
-    /// What stood where something else stands now, as far as the image has not passed it; `None`:
-    /// nothing did.
+    /// Previous values of entries changed after the image began, beyond the last key passed;
+    /// `None`: there was no entry.
     kept: BTreeMap<Box<[u8]>, Option<Bytes>>,
     kept_bytes: usize,
-    /// Most bytes that may be kept.
+    /// Maximum bytes that may be kept.
     bytes_max: usize,
 }
 
 impl Image {
-    /// Of a store of this size.
+    /// Creates the image of a store of this size.
     pub(super) fn of(bytes: u64) -> Self {
         let part = usize::try_from(bytes / KEPT_PART).unwrap_or(usize::MAX);
         Self::within(part.clamp(KEPT_BYTES_MIN, KEPT_BYTES_MAX))
@@ -60,7 +60,8 @@ impl Image {
         true
     }
 
-    /// Whether it has to move on before more is kept: one run of commands more must find room.
+    /// Returns whether the image must advance before more is kept: there must be space for one more
+    /// run of commands.
     pub(super) const fn is_behind(&self) -> bool {
         self.kept_bytes > self.bytes_max / 2
     }
@@ -83,7 +84,7 @@ impl Image {
         while given < bytes.max(1) {
             let kept = self.kept.first_key_value().map(|(key, _)| &**key);
             let here = now.peek().map(|(key, _)| &***key);
-            // What is kept hides what is there now.
+            // A kept entry hides the present one.
             let from_kept = match (kept, here) {
                 (None, None) => return Imaged::End,
                 (Some(kept), Some(here)) => {
@@ -133,7 +134,7 @@ mod tests {
         store
     }
 
-    /// Whatever is written meanwhile, before and behind what the image has passed.
+    /// Writes during the image, before and after its position, do not change it.
     #[test]
     fn an_image_is_the_store_as_it_was() {
         let mut store = filled(2000);

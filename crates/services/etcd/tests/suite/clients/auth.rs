@@ -1,4 +1,4 @@
-//! Clients that log in: tokens at every member, and what becomes of them.
+//! Clients that log in: tokens at every member, and their invalidation.
 
 use std::time::Duration;
 
@@ -80,7 +80,8 @@ fn permission(
     }
 }
 
-/// Root, and ann who may do everything to keys from `a` up to `b`. Root's token.
+/// Enables auth with root, and ann who has all rights to keys from `a` up to `b`. Returns root's
+/// token.
 pub async fn enable(node: &Node) -> String {
     add(node, "", "root", "r00t").await;
     grant(node, "", "root", "root").await;
@@ -130,7 +131,7 @@ fn a_token_is_good_at_every_member() {
     });
 }
 
-/// What needs root, and what needs somebody.
+/// Some requests need root, others any user.
 #[test]
 fn what_looks_after_the_cluster_needs_root() {
     let folder = tempfile::tempdir().unwrap();
@@ -141,7 +142,7 @@ fn what_looks_after_the_cluster_needs_root() {
         let mut keeper = MaintenanceClient::new(node.channel());
         let mut cluster = ClusterClient::new(node.channel());
         let mut lease = LeaseClient::new(node.channel());
-        // Of each: nobody, ann, root.
+        // Each request as an anonymous client, as ann and as root.
         macro_rules! needs {
             (root: $client:expr, $call:ident, $request:expr) => {{
                 check($client.$call($request).await.map(drop), Code::InvalidArgument, NOBODY);
@@ -172,7 +173,7 @@ fn what_looks_after_the_cluster_needs_root() {
         assert_eq!(own.roles, ["some"]);
         let other = AuthUserGetRequest { name: "root".to_owned() };
         check(auth(&node).user_get(with(&ann, other)).await, Code::PermissionDenied, DENIED);
-        // Health and versions are asked for by programs that have no user.
+        // Health and versions are queried by programs without a user.
         let mut health = HealthClient::new(node.channel());
         health.check(HealthCheckRequest::default()).await.unwrap();
     });
@@ -189,7 +190,7 @@ fn a_token_is_of_one_password_and_one_enabling() {
             let mut kv = node.kv();
             async move { kv.range(with(&token, get("a"))).await.map(drop) }
         };
-        // Roles come and go, and the token stays.
+        // Roles are granted and revoked, and the token stays valid.
         grant(&node, &root, "ann", "root").await;
         reads(ann.clone()).await.unwrap();
         node.kv().put(with(&ann, put("x", "1"))).await.unwrap();
@@ -221,7 +222,7 @@ fn a_token_is_of_one_password_and_one_enabling() {
         auth(&node).auth_enable(AuthEnableRequest {}).await.unwrap();
         check(reads(root).await, Code::Unauthenticated, INVALID);
         let root = login(&node, "root", "r00t").await.unwrap();
-        // Who has no password proves who they are by a certificate.
+        // A user without a password authenticates by a certificate.
         let bob = AuthUserAddRequest {
             name: "bob".to_owned(),
             options: Some(UserAddOptions { no_password: true }),
@@ -241,7 +242,7 @@ fn a_token_is_of_one_password_and_one_enabling() {
     });
 }
 
-/// A stream of what somebody watches.
+/// A watch stream.
 struct Watching {
     answers: Streaming<WatchResponse>,
     ask: mpsc::Sender<WatchRequest>,
@@ -294,7 +295,7 @@ fn watchers_end_with_the_right_to_watch() {
     let folder = tempfile::tempdir().unwrap();
     let node = Node::alone(folder.path());
     runtime().block_on(async {
-        // Of nobody, while that is nothing.
+        // An anonymous watcher, while auth is off.
         let mut early = Watching::begin(&node, None).await;
         assert!(!early.watch("a", "").await.canceled);
         let root = enable(&node).await;
@@ -310,7 +311,7 @@ fn watchers_end_with_the_right_to_watch() {
         assert_eq!(denied.cancel_reason, written("PermissionDenied", DENIED));
         let (one, other) = (watching.watch("a", "b").await, watching.watch("x", "").await);
         assert!(!one.canceled && !other.canceled);
-        // One of the two goes.
+        // One of the two permissions is revoked.
         let revoke = AuthRoleRevokePermissionRequest {
             role: "some".to_owned(),
             key: "x".into(),
@@ -351,7 +352,7 @@ fn leases_and_locks_need_the_keys_behind_them() {
         let keep = LeaseKeepAliveRequest { id: 77 };
         ask.send(keep).await.unwrap();
         assert_eq!(kept.message().await.unwrap().unwrap().ttl, 100);
-        // Roles move on meanwhile, and nobody notices.
+        // Roles change meanwhile, without effect on the stream.
         let role = AuthRoleAddRequest { name: "other".to_owned() };
         auth(&node).role_add(with(&root, role)).await.unwrap();
         ask.send(keep).await.unwrap();

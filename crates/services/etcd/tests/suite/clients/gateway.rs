@@ -1,4 +1,4 @@
-//! Clients that speak JSON over HTTP/1, and those that ask what there is.
+//! Clients that speak JSON over HTTP/1, and those that use reflection.
 
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
@@ -8,7 +8,8 @@ use std::{
 
 use super::{Node, runtime};
 
-/// Sends a body to a path, and reads the head of the answer: its code, and what is to come.
+/// Posts a body to a path, and reads the head of the answer; returns its code, and a reader of the
+/// rest.
 fn post(node: &Node, path: &str, token: &str, body: &str) -> (u16, BufReader<TcpStream>) {
     let mut stream = TcpStream::connect(&node.address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -21,7 +22,7 @@ fn post(node: &Node, path: &str, token: &str, body: &str) -> (u16, BufReader<Tcp
         "POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{auth}Content-Length: {length}\r\n\r\n"
     );
     stream.write_all(head.as_bytes()).unwrap();
-    // Whoever refuses a large one does not read it.
+    // A server that refuses a large body does not read it.
     let _ = stream.write_all(body.as_bytes());
     let mut reader = BufReader::new(stream);
     let mut line = String::new();
@@ -48,7 +49,7 @@ fn ask(node: &Node, path: &str, body: &str) -> (u16, serde_json::Value) {
     ask_as(node, "", path, body)
 }
 
-/// The next line that a stream says, between the lengths of its chunks.
+/// Returns the next line of a stream, between the lengths of its chunks.
 fn next(reader: &mut BufReader<TcpStream>) -> serde_json::Value {
     loop {
         let mut line = String::new();
@@ -102,7 +103,7 @@ fn json_does_what_grpc_does() {
     for bad in ["{", "[]", r#"{"key":1}"#, "\u{1}", &"[".repeat(5000)] {
         assert_eq!(ask(&node, "/v3/kv/put", bad).0, 400, "{bad}");
     }
-    // A stream that fails says so in a line.
+    // A stream that fails reports it in a line.
     let (code, ended) = ask(&node, "/v3/election/observe", "{");
     assert_eq!((code, &ended["code"]), (400, &3.into()));
 }
@@ -171,7 +172,7 @@ fn a_server_says_what_it_offers() {
     use tonic::{Request, client::Grpc, codegen::http::uri::PathAndQuery};
     use tonic_prost::ProstCodec;
 
-    /// What lists the services, and nothing else, of both versions alike.
+    /// The request that lists the services, and nothing else, in both versions alike.
     #[derive(Clone, PartialEq, Message)]
     struct Ask {
         #[prost(string, tag = "7")]

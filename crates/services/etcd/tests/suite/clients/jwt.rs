@@ -1,5 +1,5 @@
-//! JSON Web Tokens: made with a key that an operator brought, and known to whoever has the other
-//! half.
+//! JSON Web Tokens: made with a key that an operator provides, and accepted by any holder of the
+//! other half.
 
 use std::{fs, path::Path, time::Duration};
 
@@ -44,8 +44,8 @@ fn claims(name: &str, revision: u64, seconds: i64) -> Value {
     json!({ "username": name, "revision": revision, "exp": exp })
 }
 
-/// The third node has the public key alone: it lets in whom the others know, and nobody can log in
-/// there.
+/// The third node has the public key alone: it accepts the tokens of the others, and refuses
+/// logins.
 #[test]
 fn a_web_token_is_good_at_every_member_that_has_the_key() {
     let folder = tempfile::tempdir().unwrap();
@@ -68,7 +68,7 @@ fn a_web_token_is_good_at_every_member_that_has_the_key() {
         let refused = login(&nodes[2], "ann", "sesame").await;
         let what = "auth: token signing attempted with verify-only key";
         check(refused, Code::Unknown, what);
-        // Somebody else may sign, too, if they know the revision; and not with another key, nor
+        // Another issuer may sign, too, if it knows the revision; but not with another key or
         // another algorithm.
         let key = EncodingKey::from_ec_pem(signs.serialize_pem().as_bytes()).unwrap();
         let other = fs::read(at.join("other")).unwrap();
@@ -104,7 +104,7 @@ fn a_web_token_is_good_at_every_member_that_has_the_key() {
         ] {
             check(reads(&nodes[2], &token).await, Code::Unauthenticated, INVALID);
         }
-        // Another password, and who logged in with the old one is nobody.
+        // A new password invalidates earlier logins.
         let change = AuthUserChangePasswordRequest {
             name: "ann".to_owned(),
             password: "open".to_owned(),

@@ -40,7 +40,7 @@ fn a_lease_is_granted_listed_and_revoked() {
         for key in ["a", "b"] {
             kv.put(with(77, key)).await.unwrap();
         }
-        // It goes with another lease from now on.
+        // The key is attached to another lease from now on.
         kv.put(with(granted.id, "b")).await.unwrap();
         let mut ids: Vec<i64> = leases
             .lease_leases(LeaseLeasesRequest {})
@@ -121,7 +121,7 @@ struct Counting {
 
 impl StateMachine for Counting {
     fn apply(&mut self, id: CommandId, command: &[u8], reply: &mut Vec<u8>) {
-        // Behind the word that the node asks for itself.
+        // After the prefix of the node's own requests.
         if command.get(1) == Some(&8) {
             self.kept.fetch_add(1, Ordering::Relaxed);
         }
@@ -145,8 +145,8 @@ impl StateMachine for Counting {
     }
 }
 
-/// What comes while one command is under way goes into the next one; answers keep the order of the
-/// requests.
+/// Requests that arrive while a command is in flight are batched into the next one; answers keep
+/// the order of the requests.
 #[test]
 fn leases_are_kept_alive_many_at_a_time() {
     const LEASES: i64 = 400;
@@ -178,6 +178,6 @@ fn leases_are_kept_alive_many_at_a_time() {
         assert!(answers.message().await.unwrap().is_none());
     });
     let commands = kept.load(Ordering::Relaxed);
-    // Some come by themselves once the node is free again, the more the slower it is.
+    // Some requests arrive separately once the node is free again, more of them if it is slow.
     assert!((1..300).contains(&commands), "{commands}");
 }

@@ -45,7 +45,7 @@ fn equal_nodes_have_equal_hashes() {
     });
 }
 
-/// What `etcdctl snapshot save` writes, and what `quorate restore` finds in it.
+/// The output of `etcdctl snapshot save`, as read by `quorate restore`.
 #[test]
 fn a_snapshot_is_a_backup_in_an_envelope() {
     let folder = tempfile::tempdir().unwrap();
@@ -83,7 +83,8 @@ fn a_snapshot_is_a_backup_in_an_envelope() {
     assert_eq!(service.mvcc().revision(), 3);
 }
 
-/// Deleting and compacting make room; what grows is refused until somebody ends the alarm.
+/// Deletions and compactions free space; writes that grow the data are refused until the alarm is
+/// disarmed.
 #[test]
 fn data_grow_up_to_the_quota() {
     let folder = tempfile::tempdir().unwrap();
@@ -115,7 +116,7 @@ fn data_grow_up_to_the_quota() {
         assert!(health.ends_with(r#"{"health":"false","reason":"ALARM NOSPACE"}"#));
         let health = page(&node.address, "/health?exclude=NOSPACE");
         assert!(health.starts_with("HTTP/1.1 200"), "{health}");
-        // A small one as well: everybody stops.
+        // A small write as well: all writes are refused.
         check(kv.put(put("b", "1")).await, Code::ResourceExhausted, text);
         let delete = DeleteRangeRequest { key: "a".into(), ..DeleteRangeRequest::default() };
         let deleted = kv.delete_range(delete).await.unwrap().into_inner();

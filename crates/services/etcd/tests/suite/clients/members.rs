@@ -1,4 +1,4 @@
-//! Clients that change who belongs to the cluster.
+//! Clients that change the membership.
 
 use std::time::Duration;
 

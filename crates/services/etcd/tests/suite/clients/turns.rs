@@ -33,7 +33,7 @@ fn lock(lease: i64) -> LockRequest {
     LockRequest { name: "l".into(), lease }
 }
 
-/// At whichever node they ask: one has the lock, the others wait in the order in which they came.
+/// One client has the lock, and the others wait in the order of their requests, at any node.
 #[test]
 fn a_lock_goes_from_one_to_the_next() {
     let folder = tempfile::tempdir().unwrap();
@@ -45,7 +45,7 @@ fn a_lock_goes_from_one_to_the_next() {
         let mut first = LockClient::new(nodes[0].channel());
         let held = first.lock(lock(17)).await.unwrap().into_inner();
         assert_eq!(held.key, &b"l/11"[..], "as clients that lock by themselves name it");
-        // Who has it gets it again.
+        // The holder gets the lock again.
         assert_eq!(first.lock(lock(17)).await.unwrap().into_inner().key, held.key);
         let mut waits = Vec::new();
         for (node, lease) in [(1, 18), (2, 19), (0, 20)] {
@@ -54,7 +54,7 @@ fn a_lock_goes_from_one_to_the_next() {
             assert!(timeout(SHORTLY, &mut wait).await.is_err(), "{lease} has to wait");
             waits.push(wait);
         }
-        // The second gives up, so its key goes, and the third is next.
+        // The second gives up, so its key is deleted, and the third is next.
         let third = waits.remove(1);
         drop(third);
         let unlock = UnlockRequest { key: held.key };

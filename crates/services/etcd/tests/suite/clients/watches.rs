@@ -14,7 +14,7 @@ use super::{Busy, Node, client::watch_client::WatchClient, get, put, runtime, th
 
 const WAIT: std::time::Duration = std::time::Duration::from_secs(60);
 
-/// What a client sends.
+/// Requests of a client.
 struct Requests(mpsc::Receiver<WatchRequest>);
 
 impl Stream for Requests {
@@ -52,7 +52,7 @@ impl Watching {
         answer.unwrap().expect("the stream goes on")
     }
 
-    /// Begins a watcher, and gives what the server says of it.
+    /// Creates a watcher, and returns the server's answer.
     async fn create(&mut self, request: WatchCreateRequest) -> WatchResponse {
         self.send(RequestUnion::CreateRequest(request)).await;
         let answer = self.next().await;
@@ -78,7 +78,7 @@ fn of(key: &'static str, range_end: &'static str) -> WatchCreateRequest {
     }
 }
 
-/// What an event says: a put of a value or a deletion, and the revision.
+/// Returns the key, the value if it is a put, and the revision of an event.
 fn said(event: &Event) -> (String, Option<String>, i64) {
     let kv = event.kv.as_ref().unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -129,7 +129,7 @@ fn watchers_are_told_what_they_asked_for() {
         }
         heard.sort_unstable();
         assert_eq!(heard, [(0, false), (1, false), (7, true)]);
-        // One that ended hears nothing more.
+        // A canceled watcher receives nothing more.
         let cancel = WatchCancelRequest { watch_id: 7 };
         watching.send(RequestUnion::CancelRequest(cancel)).await;
         let ended = watching.next().await;
@@ -159,7 +159,7 @@ fn a_watcher_begins_in_the_past_if_that_is_still_known() {
         let events = watching.events(2).await;
         let expected = [told("a", Some("2"), 4), told("a", Some("3"), 6)];
         assert_eq!(events.iter().map(said).collect::<Vec<_>>(), expected);
-        // What is yet to come.
+        // A revision in the future.
         watching.create(past(9)).await;
         kv.put(put("a", "4")).await.unwrap();
         assert_eq!(watching.next().await.watch_id, 0);
@@ -178,8 +178,8 @@ fn a_watcher_begins_in_the_past_if_that_is_still_known() {
     });
 }
 
-/// More than any queue holds, while nobody reads: nothing is lost, told twice or out of order, at
-/// any node.
+/// With more events than any queue holds and no reads, no event is lost, duplicated or out of
+/// order, at any node.
 #[test]
 fn a_slow_watcher_misses_nothing_and_stops_nobody() {
     const PUTS: usize = 3000;
@@ -223,7 +223,7 @@ fn a_slow_watcher_misses_nothing_and_stops_nobody() {
     });
 }
 
-/// It is asked again until it answers: the stream goes on.
+/// The query is retried until the node answers: the stream continues.
 #[test]
 fn a_busy_node_ends_no_stream() {
     let folder = tempfile::tempdir().unwrap();
@@ -246,7 +246,7 @@ fn a_busy_node_ends_no_stream() {
     });
 }
 
-/// They have half of the memory for clients, and the keys of watchers are a part of it.
+/// Watchers have half of the memory for clients, and their keys count toward it.
 #[test]
 fn memory_for_watchers_is_bounded() {
     let folder = tempfile::tempdir().unwrap();
@@ -269,7 +269,7 @@ fn memory_for_watchers_is_bounded() {
         };
         assert_eq!(refused.cancel_reason, "etcdserver: too many requests");
         assert!(last > 12, "{last}");
-        // Others are served, and there is room again once one has ended.
+        // Other streams are served, and there is space again once a watcher has ended.
         node.kv().put(put("a", "1")).await.unwrap();
         let cancel = WatchCancelRequest { watch_id: 1 };
         watching.send(RequestUnion::CancelRequest(cancel)).await;
@@ -278,7 +278,7 @@ fn memory_for_watchers_is_bounded() {
     });
 }
 
-/// Many watchers of one key: each is told everything, and the events of one revision together.
+/// Each of many watchers of one key receives everything, and the events of one revision together.
 #[test]
 fn many_watchers_of_one_key_are_told_the_same() {
     const WATCHERS: usize = 300;

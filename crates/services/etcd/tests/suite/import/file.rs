@@ -1,4 +1,4 @@
-//! Writes bbolt files as their format says, and in them what etcd keeps of a service's history.
+//! Writes bbolt files in their format, with etcd's buckets of a service's history.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -151,14 +151,14 @@ pub fn write(buckets: &Buckets, length: usize) -> Vec<u8> {
     writer.bytes
 }
 
-/// The same with a checksum, as `etcdctl` saves it.
+/// The file with a checksum, as `etcdctl` saves it.
 pub fn saved(mut file: Vec<u8>) -> Vec<u8> {
     let sum = Sha256::digest(&file);
     file.extend_from_slice(&sum);
     file
 }
 
-/// All that happened to a service, in order.
+/// Returns all events of a service, in order.
 fn events(service: &Service) -> Vec<Event> {
     let (mut all, mut from) = (Vec::new(), 1);
     loop {
@@ -176,8 +176,8 @@ fn revision(main: i64, sub: usize) -> Vec<u8> {
     [&main.to_be_bytes()[..], b"_", &(sub as u64).to_be_bytes()].concat()
 }
 
-/// What etcd would hold that went through the same, and compacted at a revision, if it did. Nothing
-/// may be compacted of the service.
+/// Returns the buckets of an etcd with the same history, compacted at a revision if given. The
+/// service must not be compacted itself.
 pub fn buckets(service: &Service, compacted: Option<i64>) -> Buckets {
     let events = events(service);
     let (mut last, mut sub) = (0, 0);
@@ -189,8 +189,7 @@ pub fn buckets(service: &Service, compacted: Option<i64>) -> Buckets {
         changes.push((last, sub, event.r#type == 1, kv));
     }
     if let Some(at) = compacted {
-        // Of what is not behind the revision, the newest of each key stays, unless it is a
-        // deletion.
+        // Of the changes up to the revision, the newest of each key stays, unless it is a deletion.
         let mut seen = BTreeSet::new();
         let mut keep: Vec<_> = changes
             .iter()

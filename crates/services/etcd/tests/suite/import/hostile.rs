@@ -30,7 +30,7 @@ fn sample(page: usize) -> Vec<u8> {
     write(&buckets, page)
 }
 
-/// Whatever it is, either it is refused, or a store takes all of it.
+/// Checks that a file is either refused, or imported as a whole; returns whether it was imported.
 fn survive(file: &Vec<u8>) -> bool {
     let Ok(items) = import(file) else {
         return false;
@@ -54,7 +54,7 @@ fn a_file_cut_short_anywhere_is_refused() {
     }
     let cut = file[..file.len() - 512].to_vec();
     assert!(matches!(import(&cut), Err(Bad::Truncated { .. })));
-    // A page too many is one that nobody uses.
+    // An extra page is unused.
     assert!(survive(&[file, vec![9; 512]].concat()));
 }
 
@@ -81,7 +81,7 @@ fn what_is_no_snapshot_is_named() {
     assert!(import(&write(&Buckets::new(), 4096)).is_err());
 }
 
-/// One of the two first pages is enough, if it is whole.
+/// One of the two meta pages is enough, if it is whole.
 #[test]
 fn a_torn_first_page_is_made_up_for() {
     for page in [512, 4096] {
@@ -166,7 +166,7 @@ fn elements_over_each_other_are_refused() {
     let leaf = leaf.clone().find(|at| file[at + 10] == 9).unwrap();
     for element in 0..9 {
         let at = leaf + 16 + element * 16;
-        // Each has all that is behind it.
+        // Each element claims all bytes after it.
         let left = u32::try_from(1024 - 16 - 9 * 16 - element * 41 - 1).unwrap();
         file[at + 12..at + 16].copy_from_slice(&left.to_le_bytes());
     }

@@ -1,4 +1,4 @@
-//! A service that came out of a snapshot of etcd is the one that went through the same.
+//! A service imported from a snapshot of etcd equals the one with the same history.
 
 use quorate::StateMachine as _;
 use quorate_etcd::{

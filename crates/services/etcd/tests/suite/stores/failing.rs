@@ -30,7 +30,7 @@ use crate::{
 /// A disk that fails as a test wants it.
 #[derive(Debug, Default)]
 struct Moody {
-    /// How many accesses of this kind fail; the first ones succeed.
+    /// Kind of access that fails, and the number of accesses that succeed before.
     fails: Mutex<Option<(Access, u64)>>,
 }
 
@@ -134,7 +134,7 @@ fn a_read_that_fails_in_a_command_voids_the_run() {
     assert!(failures > 10, "{failures}");
 }
 
-/// A store that is not open reads as an empty one, in which nobody would have to log in.
+/// A store that is not open reads as an empty one, which would not require a login.
 #[test]
 fn nobody_is_let_in_before_users_are_read() {
     let disk = Arc::new(Moody::default());
@@ -173,7 +173,7 @@ fn nobody_is_let_in_before_users_are_read() {
     assert!(ask(&service, &user).is_ok());
 }
 
-/// [scrub-8] A store with damage lets go of all that it has, and takes another node's image.
+/// [scrub-8] A damaged store discards all its data, and loads another node's image.
 #[test]
 fn a_store_is_built_anew() {
     let mut dice = Dice::new(5);
@@ -188,7 +188,7 @@ fn a_store_is_built_anew() {
     let (_alive, never) = channel::<()>();
     let mut renewed = service.renew();
     for _ in 0..10_000 {
-        // The tree is not there before it is asked for.
+        // The tree does not exist before it is requested.
         if renewed.is_ok() {
             break;
         }
