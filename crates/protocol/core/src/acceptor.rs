@@ -15,17 +15,17 @@ use crate::{
 /// Why an acceptor does not vote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// It promised this higher ballot.
+    /// The acceptor promised this higher ballot.
     Preempted(Ballot),
     /// Every slot of the proposal is decided here.
     Decided,
-    /// It holds as much as it may ([p2-3]).
+    /// The acceptor holds as much as it may ([p2-3]).
     Busy,
-    /// It voted for another value in this slot in the same ballot ([count-1]).
+    /// The acceptor voted for another value in this slot in the same ballot ([count-1]).
     Conflict(Slot),
 }
 
-/// What one acceptor holds.
+/// State of one acceptor: its promise and its votes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Acceptor {
     /// One number for all slots ([ballot-4]).

@@ -1,4 +1,4 @@
-//! Who is behind, and what they need ([catch-1]).
+//! Catch-up: detects missing decided slots and asks peers for them ([catch-1]).
 //!
 //! Liveness only: asks for decided values; the learner decides what to make of the answers.
 
@@ -15,7 +15,7 @@ const CHUNK_VALUES_MAX: u64 = 4096;
 /// Most slots asked for at once, however many slots a value has.
 const CHUNK_SLOTS_MAX: u64 = 16 << 20;
 
-/// What this node knows to be decided elsewhere and does not have.
+/// Slots known to be decided elsewhere and missing here.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Catchup {
     /// Slots below are decided at `source`.
@@ -30,9 +30,10 @@ pub struct Catchup {
     chunk_max: u64,
     /// Questions for the same slot without an answer.
     fruitless: u32,
-    /// Somebody's log starts above what is missing here: where, and when it said so last.
+    /// A peer's log starts above what is missing here: the start, and when the peer last reported
+    /// it.
     start: Option<(Slot, Time)>,
-    /// Who is of no use for slots below this one: its log starts there, or it said nothing.
+    /// Peers of no use for slots below this one: their logs start there, or they did not answer.
     useless: BTreeMap<NodeId, Slot>,
     /// The earliest of their starts that was told.
     earliest: Option<Slot>,
@@ -62,7 +63,7 @@ struct Asked {
     to: NodeId,
     /// The slots of the question that are still missing.
     range: SlotRange,
-    /// How many slots of it arrived.
+    /// Number of requested slots that arrived.
     arrived: u64,
     /// When it was asked, or answered in part.
     at: Time,
@@ -87,15 +88,15 @@ impl Catchup {
         self.target
     }
 
-    /// Whether something is missing.
+    /// Returns whether decided slots are missing here.
     pub fn is_behind(&self, decided_to: Slot) -> bool {
         decided_to < self.target
     }
 
-    /// The next question, if one is due: at once when the last one is answered in full, else when
-    /// no progress was made for `retry_us`, and then to the peer behind the last one. Whose log
-    /// starts above what is missing is asked when nobody else is left. Nothing is asked behind
-    /// `gap_to`.
+    /// Returns the next question, if one is due: at once when the last one is answered in full,
+    /// else when no progress was made for `retry_us`, and then to the next peer in turn. A peer
+    /// whose log starts above what is missing is asked only when no other is left. Nothing is asked
+    /// past `gap_to`.
     pub fn next(
         &mut self,
         now: Time,
@@ -188,8 +189,8 @@ impl Catchup {
         self.earliest.take()
     }
 
-    /// Somebody's log starts at `log_start`, above what is missing here. Returns whether to ask for
-    /// a snapshot: not more often than a question is repeated.
+    /// Notes that a peer's log starts at `log_start`, above what is missing here. Returns whether
+    /// to ask for a snapshot: not more often than a question is repeated.
     pub fn starts_at(&mut self, now: Time, log_start: Slot, retry_us: u64) -> bool {
         self.start = Some((log_start, now));
         let asked = self.snapshot_asked;
@@ -200,8 +201,8 @@ impl Catchup {
         due
     }
 
-    /// [p1-5] Whether somebody said within the last `within_us` that only a snapshot tells what is
-    /// missing at `decided_to`.
+    /// [p1-5] Returns whether a peer reported within the last `within_us` that what is missing at
+    /// `decided_to` is only in a snapshot.
     pub fn needs_snapshot(&self, now: Time, decided_to: Slot, within_us: u64) -> bool {
         let lately = |at: Time| now.since_us(at) <= within_us;
         self.start.is_some_and(|(start, at)| start > decided_to && lately(at))
@@ -217,12 +218,12 @@ impl Catchup {
         self.fruitless = 0;
     }
 
-    /// How many questions for the same slot nobody answered.
+    /// Returns the number of unanswered questions for the same slot.
     pub fn fruitless(&self) -> u32 {
         self.fruitless
     }
 
-    /// Counts from zero again: somebody else may answer.
+    /// Resets the count to zero: another peer may answer.
     pub fn start_over(&mut self) {
         self.fruitless = 0;
     }

@@ -1,6 +1,6 @@
-//! How safe a statement is ([class-1]).
+//! Safety classes of statements ([class-1]).
 
-/// How safe a vote is, and which safety a group's quorums need ([class-1]).
+/// Safety of a vote, and the safety that a group's quorums need ([class-1]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
     /// In the memory of the node.

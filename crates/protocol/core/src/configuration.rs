@@ -1,4 +1,4 @@
-//! Who votes, with what weight, under which rule; and the changes that keep quorums meeting.
+//! Configurations: voters, weights and the quorum rule; and the changes that keep quorums meeting.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -35,8 +35,8 @@ pub struct Configuration {
     class: Class,
 }
 
-/// What a reconfiguration does ([era-4]): one member's weight by one, or all weights by a factor;
-/// one member's role, or the quorum rule; or it takes a node out for good.
+/// A reconfiguration ([era-4]): changes one member's weight by one, or all weights by a factor; one
+/// member's role, or the quorum rule; or removes a node permanently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Change {
     /// Weight + 1; a node that is no member enters with weight 1.
@@ -53,7 +53,7 @@ pub enum Change {
     Role {
         /// Who.
         member: Member,
-        /// What it is from then on.
+        /// The role from then on.
         auxiliary: bool,
     },
     /// Another quorum rule.
@@ -63,7 +63,7 @@ pub enum Change {
 /// Why a configuration or a change is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Invalid {
-    /// Nobody would vote.
+    /// No member would vote.
     Empty,
     /// More than [`MEMBERS_MAX`].
     TooMany,
@@ -85,7 +85,7 @@ pub enum Invalid {
     Unchanged,
     /// Without its auxiliaries the group could decide nothing ([aux-1]).
     Auxiliaries,
-    /// What is told of eras contradicts itself.
+    /// The reported eras contradict each other.
     Eras,
     /// Quorums would not meet, or could never be formed.
     Quorums,
@@ -167,7 +167,7 @@ impl Configuration {
         (1..=members).find(first).map(|quorum| (quorum, members))
     }
 
-    /// Whether this member is an auxiliary.
+    /// Returns whether this member is an auxiliary.
     pub fn is_auxiliary(&self, member: Member) -> bool {
         self.position(member).is_some_and(|at| self.members[at].auxiliary)
     }
@@ -259,7 +259,7 @@ impl Configuration {
         self.class
     }
 
-    /// Where this ⟨node, incarnation⟩ stands in [`Self::members`] ([class-4]).
+    /// Returns the position of this ⟨node, incarnation⟩ in [`Self::members`] ([class-4]).
     pub fn position(&self, member: Member) -> Option<usize> {
         self.members.iter().position(|voter| voter.member == member)
     }
@@ -285,7 +285,7 @@ impl Configuration {
         inside.map(|(_, voter)| u64::from(voter.weight)).sum()
     }
 
-    /// Whether these members form a quorum for the phase.
+    /// Returns whether these members form a quorum for the phase.
     pub fn is_quorum(&self, phase: Phase, set: MemberSet) -> bool {
         let voting = Voting {
             set,
@@ -319,17 +319,18 @@ impl Configuration {
         Slot(0)
     }
 
-    /// Whether these members meet every phase-1 quorum: nobody can have been promised past them.
+    /// Returns whether these members meet every phase-1 quorum, so that no promise can bypass them.
     pub fn blocks_phase1(&self, set: MemberSet) -> bool {
         let rest = MemberSet(self.everybody().0 & !set.0);
         !self.is_quorum(Phase::One, rest)
     }
 }
 
-/// Whether every phase-`p` quorum of `a` shares a member with every phase-`q` quorum of `b`.
+/// Returns whether every phase-`p` quorum of `a` shares a member with every phase-`q` quorum of
+/// `b`.
 ///
 /// Exact, by subsets: two quorums can be disjoint iff some set of `a`'s members is a quorum there
-/// while everybody else forms one in `b`; quorums only grow with members, so that is enough.
+/// while all other nodes form one in `b`; quorums only grow with members, so that is enough.
 fn quorums_meet(a: &Configuration, p: Phase, b: &Configuration, q: Phase) -> bool {
     let all_a = 1u32 << a.members().len();
     (0..all_a).all(|bits| {

@@ -31,7 +31,7 @@ impl Counted {
         self.ranges.truncate(RANGES_MAX);
     }
 
-    /// How far slots from `slot` on were counted; `slot` itself, if it was not.
+    /// Returns the end of the counted slots from `slot` on; `slot` itself, if it was not counted.
     pub fn reaches(&self, slot: Slot) -> Slot {
         let at = self.ranges.partition_point(|known| known.to <= slot);
         let known = self.ranges.get(at).filter(|known| known.contains(slot));

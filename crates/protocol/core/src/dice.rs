@@ -39,7 +39,7 @@ impl Dice {
         usize::try_from(self.below(bound as u64)).expect("below an index")
     }
 
-    /// Whether something that happens `times` in `of` cases happens.
+    /// Draws an event that happens `times` in `of` cases.
     pub fn chance(&mut self, times: u64, of: u64) -> bool {
         self.below(of) < times
     }
@@ -49,7 +49,7 @@ impl Dice {
         from[self.index(from.len())]
     }
 
-    /// How long until something with this mean interval happens again: mostly short, at times long.
+    /// Draws the time until the next event of this mean interval: mostly short, at times long.
     pub fn interval(&mut self, mean_us: u64) -> u64 {
         let scale = self.pick(&[1, 1, 2, 4]);
         self.between(1, (mean_us * scale / 2).max(1) * 2) / 2 + 1
@@ -63,7 +63,7 @@ impl Dice {
     }
 }
 
-/// How far the state of dice moves with each word.
+/// Step of the state per word.
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// The word that dice of seed 0 give after `number` others: for draws in any order.

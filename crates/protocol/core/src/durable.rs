@@ -33,7 +33,7 @@ pub struct Pending {
     promises: VecDeque<(RecordSeq, NodeId, Phase1b)>,
     votes: VecDeque<ParkedVote>,
     decided: VecDeque<(RecordSeq, Slot)>,
-    /// What was restated as decided with the last record of a step.
+    /// Slots restated as decided with the last record of a step.
     restated: VecDeque<(RecordSeq, Slot)>,
     /// A restart would find everything below decided.
     known_to: Slot,
@@ -41,7 +41,7 @@ pub struct Pending {
     appended_before: RecordSeq,
     /// The lowest slot that records of the current step speak of.
     spoken_of: Slot,
-    /// What was decided when the current step began.
+    /// End of the decided slots when the current step began.
     decided_before: Slot,
     /// Records about slots that an earlier record speaks of, and the first of those slots each.
     replacing: VecDeque<(RecordSeq, Slot)>,
@@ -105,10 +105,10 @@ impl Pending {
         self.known_to
     }
 
-    /// What the hard state may restate as decided: nothing that only a later record of the same
-    /// step speaks of, as the crash may leave the earlier one alone ([decide-3]). Never less than
-    /// before the step, though its records may be about slots that were lost ([disk-8]): below what
-    /// was once restated, votes are forgotten.
+    /// Returns the end of the slots that the hard state may restate as decided: none that only a
+    /// later record of the same step covers, as the crash may leave the earlier one alone
+    /// ([decide-3]). Never less than before the step, though its records may be about slots that
+    /// were lost ([disk-8]): below what was once restated, votes are forgotten.
     pub fn restates(&self, decided_to: Slot) -> Slot {
         decided_to.min(self.spoken_of.max(self.decided_before))
     }
@@ -118,7 +118,7 @@ impl Pending {
         self.persisted
     }
 
-    /// Whether the log failed.
+    /// Returns whether the log failed.
     pub fn failed(&self) -> bool {
         self.failed
     }
@@ -152,7 +152,7 @@ impl Pending {
         from.min().unwrap_or(Slot(u64::MAX))
     }
 
-    /// Whether this record is on stable storage, whatever the class ([class-3]).
+    /// Returns whether this record is on stable storage, whatever the class ([class-3]).
     pub fn is_durable(&self, seq: RecordSeq) -> bool {
         !self.failed && seq <= self.persisted
     }
@@ -212,8 +212,8 @@ impl Pending {
         last
     }
 
-    /// What may be said of the votes of `run`, `durable_to` of which is on stable storage;
-    /// `None` if nothing at the group's class.
+    /// Returns the statement allowed about the votes of `run`, `durable_to` of which is on stable
+    /// storage; `None` if there is none at the group's class.
     pub fn vote(&self, run: &Run, durable_to: Slot) -> Option<Durable<Statement>> {
         if self.failed || (self.class == Class::Durable && durable_to <= run.from) {
             return None;

@@ -18,7 +18,7 @@ use crate::{
     value::Value,
 };
 
-/// What a node is at the moment.
+/// Present role of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
     /// Votes, and follows a leader or waits for one.
@@ -60,7 +60,7 @@ pub enum Refusal {
 pub enum Alarm {
     /// [count-1] A vote was cast for other values than those proposed in its ballot.
     ConflictingVotes {
-        /// Who reported it.
+        /// The node that reported it.
         from: NodeId,
         /// The ballot.
         ballot: Ballot,
@@ -108,7 +108,7 @@ impl fmt::Display for Alarm {
 pub enum Effect {
     /// Send to these peers, the same to each. To any that it cannot be sent to it may be dropped.
     Send {
-        /// To whom; never to nobody.
+        /// Receivers; never empty.
         to: NodeSet,
         /// What.
         message: Message,
@@ -117,7 +117,7 @@ pub enum Effect {
     Persist {
         /// Its number; consecutive.
         seq: RecordSeq,
-        /// What to remember.
+        /// The record to persist.
         record: Record,
     },
     /// These slots are decided. In slot order, each slot once per process, without gaps: but for
@@ -132,9 +132,9 @@ pub enum Effect {
     /// Find the bytes of this value, first here, then at `from`, then anywhere; keep them while the
     /// slots are open, and report with `Input::Held`, all at once or from the first slot on.
     Fetch {
-        /// Who should have them.
+        /// A node that should have the bytes.
         from: NodeId,
-        /// Whose bytes.
+        /// The value whose bytes are missing.
         value: Value,
         /// The slots that it was proposed in.
         range: SlotRange,
@@ -146,12 +146,12 @@ pub enum Effect {
         /// Which slots; all of them are decided here.
         range: SlotRange,
     },
-    /// Of what this node lacks, a peer's log has nothing any more: get a snapshot, of this peer or
-    /// of any, and report with `Input::Installed` ([catch-2]). Repeated while that is so.
+    /// A peer's log no longer has what this node lacks: get a snapshot, of this peer or of any, and
+    /// report with `Input::Installed` ([catch-2]). Repeated while that is so.
     NeedSnapshot {
-        /// Who said so.
+        /// The peer that reported it.
         from: NodeId,
-        /// Where that peer's log starts.
+        /// Start of that peer's log.
         log_start: Slot,
     },
     /// [trim-1] An auxiliary needs nothing of its log below this slot any more: make the log start
@@ -203,7 +203,7 @@ pub enum Effect {
     /// Role or known leader changed, or the leader moved to another ballot of its own: what was
     /// proposed in the ballot before may have lost its slot.
     Role {
-        /// What this node is now.
+        /// The new role of this node.
         role: Role,
         /// The ballot of the node that leads, as far as this one knows.
         leader: Option<Ballot>,
@@ -257,7 +257,7 @@ impl Effects {
         self.list.drain(..)
     }
 
-    /// What is in it, in order.
+    /// Returns the effects in order.
     pub fn as_slice(&self) -> &[Effect] {
         &self.list
     }

@@ -1,4 +1,4 @@
-//! Who tries to lead, and when: pre-votes, randomised time-outs, back-off ([live-1], [live-2]).
+//! Elections: pre-votes, randomised time-outs, back-off ([live-1], [live-2]).
 //!
 //! Liveness only ([model-5]): nothing here can write a promise or a vote.
 
@@ -14,10 +14,10 @@ use crate::{
 /// Doublings of the time-out after failed attempts.
 const BACK_OFF_MAX: u32 = 3;
 
-/// What a node knows of leaders and of its own attempts.
+/// A node's view of leaders and of its own attempts.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Election {
-    /// Who leads, as far as this node knows, and in which ballot.
+    /// The leader, as far as this node knows, and its ballot.
     leader: Option<(NodeId, Ballot)>,
     /// When it was last heard of.
     heard: Option<Time>,
@@ -35,13 +35,13 @@ pub struct Election {
     max_us: u64,
     /// [live-5] How much longer a leader may be silent.
     borne_us: u64,
-    /// It slept through the end of a time-out once since the leader spoke.
+    /// The node slept through the end of a time-out once since the leader's last message.
     excused: bool,
     dice: u64,
 }
 
 impl Election {
-    /// A node that has heard of nobody.
+    /// Creates the state of a node that knows no leader.
     pub fn new(min_ms: u64, max_ms: u64, seed: u64) -> Self {
         assert!(min_ms <= max_ms, "election time-out: {min_ms} above {max_ms}");
         Self {
@@ -60,7 +60,7 @@ impl Election {
         }
     }
 
-    /// Who leads.
+    /// Returns the leader.
     pub fn leader(&self) -> Option<NodeId> {
         self.leader.map(|(node, _)| node)
     }
@@ -136,8 +136,8 @@ impl Election {
         self.rearm(now);
     }
 
-    /// The connection to the leader broke: an early hint of its death. Nobody is waited for, but
-    /// two followers that saw the same should not try at the same instant.
+    /// Notes a broken connection to the leader: an early hint of its death. The wait is cut short
+    /// but not dropped: two followers that saw the same should not try at the same instant.
     pub fn lost(&mut self, now: Time) {
         self.forget_leader(now);
         let spread = self.max_us - self.min_us;
@@ -146,7 +146,7 @@ impl Election {
         self.deadline = now.plus_us(wait);
     }
 
-    /// How long the leader has been silent.
+    /// Returns how long the leader has been silent.
     pub fn silent_us(&self, now: Time) -> u64 {
         self.heard.map_or(0, |at| now.since_us(at))
     }
@@ -191,12 +191,12 @@ impl Election {
         self.told_at = Some(now);
     }
 
-    /// Whether a leader asked this node to take over less than `within_us` ago.
+    /// Returns whether a leader asked this node to take over less than `within_us` ago.
     pub fn was_told_within(&self, now: Time, within_us: u64) -> bool {
         self.told_at.is_some_and(|at| now.since_us(at) < within_us)
     }
 
-    /// Somebody told of this ballot.
+    /// Notes that this ballot was seen.
     pub fn saw(&mut self, ballot: Ballot) {
         self.round_seen = self.round_seen.max((ballot.era, ballot.round));
     }
@@ -211,7 +211,7 @@ impl Election {
         self.pre_vote = Some((ballot, alloc::vec![own]));
     }
 
-    /// Somebody would promise. Returns everybody who would, if the question still stands.
+    /// Notes that a member would promise. Returns all that would, if the question still stands.
     pub fn granted(&mut self, ballot: Ballot, by: Member) -> Option<&[Member]> {
         let (_, by_now) = self.pre_vote.as_mut().filter(|(asked, _)| *asked == ballot)?;
         if !by_now.contains(&by) && by_now.len() < crate::flow::PEERS_MAX {
@@ -220,7 +220,7 @@ impl Election {
         Some(by_now)
     }
 
-    /// Whether a pre-vote is in progress.
+    /// Returns whether a pre-vote is in progress.
     pub fn is_asking(&self) -> bool {
         self.pre_vote.is_some()
     }

@@ -30,7 +30,7 @@ impl Vote {
         Self { range: self.range.intersect(range), ..self }
     }
 
-    /// Whether `next` continues this run, so that one entry can hold both.
+    /// Returns whether `next` continues this run, so that one entry can hold both.
     fn continues_in(&self, next: &Self) -> bool {
         self.range.to == next.range.from
             && self.ballot == next.ballot
@@ -56,7 +56,7 @@ impl Extents {
         self.runs.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no runs.
     pub fn is_empty(&self) -> bool {
         self.runs.is_empty()
     }
@@ -144,7 +144,7 @@ pub struct Report<W> {
     pub ballot: Ballot,
     /// The value voted for.
     pub value: Value,
-    /// Who reported it.
+    /// The reporter.
     pub who: W,
 }
 

@@ -1,5 +1,5 @@
-//! What stands between this acceptor's promise and the votes that its device may cast
-//! ([offload-8]). Safety lives here; nothing in this file knows what time it is.
+//! The fence between this acceptor's promise and the votes that its device may cast ([offload-8]).
+//! Safety lives here; nothing in this file reads the time.
 
 use crate::{
     ballot::Ballot,
@@ -13,15 +13,15 @@ use crate::{
 /// A promise that waits until the device votes no more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Promise {
-    /// Who asks for it.
+    /// The candidate that asks for it.
     pub to: NodeId,
-    /// What is to be promised.
+    /// The ballot to be promised.
     pub ballot: Ballot,
     /// From where on the asker wants to know.
     pub from: Slot,
 }
 
-/// Where a run of votes in a ballot may begin, as its leader said.
+/// Slot at which a run of votes in a ballot may begin, as its leader stated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Begin {
     /// The ballot.
@@ -42,10 +42,10 @@ pub struct Fence {
     confirmed: bool,
     /// A fence was ordered, and the device has not been read out yet.
     under_way: bool,
-    /// Where the device's cells begin, at most.
+    /// Upper bound of the first slot with a cell on the device.
     floor: Slot,
     begin: Option<Begin>,
-    /// What a coordinator counted in this ballot.
+    /// Slots that a coordinator counted in this ballot.
     counted: Option<(Ballot, Counted)>,
     promise: Option<Promise>,
     campaign: Option<(Asked, Campaign)>,
@@ -57,12 +57,12 @@ impl Fence {
         self.armed
     }
 
-    /// Whether the device votes in this ballot, by its own word.
+    /// Returns whether the device votes in this ballot, by its own report.
     pub fn votes_in(&self, ballot: Ballot) -> bool {
         self.armed == Some(ballot) && self.confirmed && !self.under_way
     }
 
-    /// Whether a fence was ordered and is not over.
+    /// Returns whether a fence is in flight.
     pub fn is_under_way(&self) -> bool {
         self.under_way
     }
@@ -87,7 +87,7 @@ impl Fence {
         news
     }
 
-    /// A fence is needed: the ballot to be fenced, if none is under way.
+    /// Begins a fence: returns the ballot to be fenced, if no fence is in flight.
     pub fn begin(&mut self) -> Option<Ballot> {
         let ballot = self.armed.filter(|_| !self.under_way)?;
         self.under_way = true;
@@ -101,7 +101,7 @@ impl Fence {
         self.under_way = false;
     }
 
-    /// Where the device's cells begin, at most.
+    /// Returns the upper bound of the first slot with a cell on the device.
     pub fn floor(&self) -> Slot {
         self.floor
     }
@@ -111,7 +111,7 @@ impl Fence {
         self.floor = self.floor.max(floor);
     }
 
-    /// Where a run in this ballot may begin.
+    /// Returns where a run in this ballot may begin.
     pub fn begin_in(&self, ballot: Ballot) -> Option<Begin> {
         self.begin.filter(|begin| begin.ballot == ballot)
     }
@@ -121,7 +121,7 @@ impl Fence {
         self.begin = Some(begin);
     }
 
-    /// What a coordinator counted, and in which ballot.
+    /// Returns the slots that a coordinator counted, and the ballot.
     pub fn counted(&self) -> Option<(Ballot, &Counted)> {
         self.counted.as_ref().map(|(ballot, counted)| (*ballot, counted))
     }
@@ -158,7 +158,7 @@ impl Fence {
         self.campaign = Some((asked, why));
     }
 
-    /// What waited.
+    /// Takes the promise and the campaign that waited for the fence.
     pub fn take_waiting(&mut self) -> (Option<Promise>, Option<(Asked, Campaign)>) {
         (self.promise.take(), self.campaign.take())
     }

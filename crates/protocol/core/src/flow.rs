@@ -1,4 +1,4 @@
-//! What may be in flight, and to whom it went: the leader's view of its followers.
+//! Flow of proposals: what may be in flight, and to which followers it went.
 //!
 //! Liveness only. A follower takes proposals in order ([`crate::voted`]); if its answer shows that
 //! one was lost, the leader goes back to it and sends everything from there again.
@@ -22,9 +22,9 @@ pub const PEERS_MAX: usize = 64;
 /// Another node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Peer {
-    /// Who it is now.
+    /// The node in its present incarnation.
     pub member: Member,
-    /// Whether it can be talked to.
+    /// The node is connected.
     pub connected: bool,
     /// When it last answered this leader.
     pub heard: Option<Time>,
@@ -44,9 +44,9 @@ pub struct Peer {
     /// As it said to the last heartbeat of this ballot, it holds what was decided before the one
     /// before.
     pub level: bool,
-    /// It should not lead, as it said last.
+    /// The node should not lead, by its last report.
     pub unfit: bool,
-    /// How late its turns were lately, as it said last.
+    /// Recent lateness of its turns, by its last report.
     pub late_us: u32,
 }
 
@@ -54,12 +54,12 @@ pub struct Peer {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Peers {
     list: Vec<Peer>,
-    /// They were told that slots below are decided.
+    /// Followers were notified that slots below are decided.
     announced_to: Slot,
 }
 
 impl Peers {
-    /// Nobody is known; nobody needs to be told of decisions below `announced_to`.
+    /// Creates an empty list; decisions below `announced_to` need no announcement.
     pub fn new(announced_to: Slot) -> Self {
         Self { list: Vec::new(), announced_to }
     }
@@ -69,7 +69,7 @@ impl Peers {
         self.announced_to
     }
 
-    /// They are told now that slots below are decided.
+    /// Notes that slots below are announced as decided.
     pub fn announced(&mut self, decided_to: Slot) {
         self.announced_to = decided_to;
     }
@@ -84,7 +84,7 @@ impl Peers {
         self.list.iter_mut()
     }
 
-    /// Those that can be talked to.
+    /// Returns the connected peers.
     pub fn connected(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.list.iter().filter(|peer| peer.connected).map(|peer| peer.member.node)
     }
@@ -138,7 +138,7 @@ impl Peers {
         Some(peer)
     }
 
-    /// It cannot be talked to any more.
+    /// Marks the node as disconnected.
     pub fn disconnect(&mut self, node: NodeId) {
         if let Some(peer) = self.find(node) {
             peer.connected = false;
@@ -152,7 +152,7 @@ impl Peers {
         }
     }
 
-    /// How late the turns of those were that can be talked to, at worst.
+    /// Returns the worst recent lateness of connected peers' turns.
     pub fn late_us(&self) -> u64 {
         let connected = self.list.iter().filter(|peer| peer.connected);
         connected.map(|peer| peer.late_us.into()).max().unwrap_or(0)

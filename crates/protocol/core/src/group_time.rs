@@ -2,7 +2,7 @@
 //! in here.
 
 /// The largest T of all applied commands *now is T*, as Unix time in milliseconds. It only grows,
-/// whoever leads.
+/// also across leaders.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupTime(u64);
 
