@@ -1,7 +1,7 @@
-//! What must hold in every group at every moment: one function per property, pure, for tests.
+//! Invariants of every group at every moment: one function per property, pure, for tests.
 //!
 //! The core does not call them. The model checker, the simulator and the transcripts do, each with
-//! what it has seen from outside; none of them trusts the counting of [`crate::learner`].
+//! its own observations from outside; none of them trusts the counting of [`crate::learner`].
 
 use alloc::{format, string::String};
 
@@ -16,7 +16,7 @@ use crate::{
     value::Value,
 };
 
-/// What was seen instead of what must hold.
+/// A verdict; the error describes what was observed.
 pub type Verdict = Result<(), String>;
 
 fn hold(condition: bool, seen: impl FnOnce() -> String) -> Verdict {

@@ -28,7 +28,7 @@ const VOTERS_MAX: usize = 2 * MEMBERS_MAX;
 pub struct Proposal {
     /// The slots.
     pub range: SlotRange,
-    /// What was proposed.
+    /// The proposed value.
     pub value: Value,
     /// The ballot's sum over everything before.
     pub prefix: u64,
@@ -41,7 +41,7 @@ struct Votes {
     range: SlotRange,
 }
 
-/// What was proposed in one ballot, and who voted for it so far.
+/// Proposals of one ballot and their votes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Tally {
     ballot: Ballot,
@@ -95,7 +95,7 @@ impl Tally {
         self.proposals.len()
     }
 
-    /// Whether everything proposed is decided.
+    /// Returns whether everything proposed is decided.
     pub fn is_empty(&self) -> bool {
         self.proposals.is_empty()
     }
@@ -173,7 +173,8 @@ impl Tally {
         self.counted.add(range);
     }
 
-    /// How far slots from `from` on have a phase-2 quorum of `configuration` in this ballot.
+    /// Returns the end of the slots from `from` on that have a phase-2 quorum of `configuration` in
+    /// this ballot.
     fn quorum_to(&self, configuration: &Configuration, from: Slot) -> Slot {
         // Members by how far their votes go, farthest first; a handful, so insertion is enough.
         let mut reach = [(Slot(0), 0usize); MEMBERS_MAX];
@@ -292,8 +293,7 @@ impl Learner {
             self.decided_to = to;
             self.pass_gaps();
         } else {
-            // What lies between was decided here, and began eras that nobody could tell the number
-            // of.
+            // The slots between were decided here, and began eras whose number was unknown.
             for (slot, value) in self.changes.iter().filter(|(slot, _)| *slot >= to) {
                 self.eras.decide(*slot, value);
             }
@@ -312,7 +312,7 @@ impl Learner {
         self.trim(to);
     }
 
-    /// Whether nothing stands for what is below the log.
+    /// Returns whether there is no state for the slots below the log.
     pub fn is_hollow(&self) -> bool {
         self.hollow
     }
@@ -322,7 +322,7 @@ impl Learner {
         &self.eras
     }
 
-    /// What a damaged log has lost and was not learned again yet.
+    /// Returns the slots that a damaged log has lost and this node has not learned again yet.
     pub fn lost(&self) -> &Lost {
         &self.lost
     }
@@ -551,7 +551,7 @@ mod tests {
         assert!(learner.is_whole());
     }
 
-    /// What cannot be read back is below the snapshot, or is told anew.
+    /// Values that cannot be read back are below the snapshot, or are learned anew.
     #[test]
     fn missing_values_are_not_held() {
         let mut learner =

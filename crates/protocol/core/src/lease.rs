@@ -1,19 +1,20 @@
-//! Leases: while enough others have promised to follow nobody else, reads need no round ([read-4]).
+//! Leases: while enough others have promised to follow no other node, reads need no round
+//! ([read-4]).
 //!
 //! The one part of safety that reads a clock ([model-4]), and only in groups that want it. An
 //! acceptor *grants* for a time from receipt: it promises nothing new to another node, and votes
 //! for no other node's ballot that would raise its promise. The leader counts from *sending*, and
-//! by how much two clocks may differ. Here: the two sides' state. What it is for is in
-//! `node/leasing.rs`.
+//! by how much two clocks may differ. This module holds the state of both sides; `node/leasing.rs`
+//! uses it.
 
 use alloc::vec::Vec;
 
 use crate::{ballot::Ballot, flow::PEERS_MAX, node_id::Member, time::Time};
 
-/// How leases are granted and counted; the same on all nodes of a group.
+/// Rules for granting and counting leases; the same on all nodes of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Leases {
-    /// How long an acceptor is bound by a grant, from receipt.
+    /// Time for which a grant binds an acceptor, from receipt.
     pub duration_us: u64,
     /// By how much a clock may be fast or slow, in parts per million.
     pub drift_ppm: u64,
@@ -32,8 +33,8 @@ impl Leases {
 /// Both clocks are read in whole microseconds: each may have shown one that was not over.
 const READINGS_US: u64 = 2;
 
-/// How long a leader may count on what a granter holds for `us`: the granter's clock may be fast,
-/// and the leader's slow.
+/// Returns how long a leader may count on a grant that its granter holds for `us`: the granter's
+/// clock may be fast, and the leader's slow.
 pub const fn elsewhere(us: u64, drift_ppm: u64) -> u64 {
     let drift_ppm = if drift_ppm < WHOLE_PPM { drift_ppm } else { WHOLE_PPM };
     let scaled = us as u128 * (WHOLE_PPM - drift_ppm) as u128 / (WHOLE_PPM + drift_ppm) as u128;
@@ -42,7 +43,7 @@ pub const fn elsewhere(us: u64, drift_ppm: u64) -> u64 {
     scaled.saturating_sub(READINGS_US)
 }
 
-/// What a heartbeat asks for, and what its answer grants. All zero: nothing.
+/// The lease that a heartbeat asks for, and the grant in its answer. All zero: none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lease {
     /// When the leader asked, by its own clock; the answer echoes it.
@@ -52,7 +53,7 @@ pub struct Lease {
     pub us: u64,
 }
 
-/// What this acceptor granted.
+/// A grant of this acceptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Grant {
     ballot: Ballot,
@@ -65,8 +66,8 @@ struct Grant {
 pub struct Granter {
     rules: Option<Leases>,
     grant: Option<Grant>,
-    /// A process of before may have granted what nobody remembers: until then nothing new is
-    /// promised to anybody. Before the clock is known, forever.
+    /// An earlier process may have made grants that were forgotten: until then nothing new is
+    /// promised to any node. Before the clock is known, unlimited.
     silent_until: Time,
 }
 
@@ -88,8 +89,8 @@ impl Granter {
         }
     }
 
-    /// Whether `ballot`, which is above what is promised, must be refused now: a promise of it, and
-    /// a vote for it.
+    /// Returns whether `ballot`, which is above what is promised, must be refused now: a promise of
+    /// it, and a vote for it.
     pub fn refuses(&self, now: Time, ballot: Ballot) -> bool {
         let other = |grant: Grant| now < grant.until && grant.ballot.node != ballot.node;
         now < self.silent_until || self.grant.is_some_and(other)
@@ -145,9 +146,9 @@ impl Granter {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Holder {
     rules: Option<Leases>,
-    /// What it holds is for this ballot.
+    /// The ballot that the grants are for.
     ballot: Ballot,
-    /// What was asked for up to then does not count.
+    /// Requests up to then do not count.
     ended_at: Time,
     grants: Vec<(Member, Time)>,
 }
@@ -158,12 +159,13 @@ impl Holder {
         Self { rules, ballot: Ballot::ZERO, ended_at: Time(0), grants: Vec::new() }
     }
 
-    /// Whether there are leases at all.
+    /// Returns whether there are leases at all.
     pub fn is_on(&self) -> bool {
         self.rules.is_some()
     }
 
-    /// What the next heartbeat asks for, if leases are `wanted`; else all is given back.
+    /// Returns the lease that the next heartbeat asks for, if leases are `wanted`; else releases
+    /// all.
     pub fn ask(&mut self, now: Time, wanted: bool) -> Lease {
         let Some(rules) = self.rules else {
             return Lease::default();
@@ -195,7 +197,7 @@ impl Holder {
         }
     }
 
-    /// Whether this member's grant for `ballot` stands at `now`.
+    /// Returns whether this member's grant for `ballot` stands at `now`.
     pub fn holds(&self, ballot: Ballot, member: Member, now: Time) -> bool {
         let stands = |(by, until): &(Member, Time)| *by == member && now < *until;
         self.ballot == ballot && self.grants.iter().any(stands)
@@ -250,7 +252,7 @@ mod tests {
         assert_ne!(granter.asked(Time(1080), ballot(2, 2), question(7)), Lease::default());
     }
 
-    /// What gives back grants may come late: it is about what was asked for before it.
+    /// A release may arrive late: it applies to requests made before it.
     #[test]
     fn leader_gives_back_what_it_asked_for_before() {
         let release = |at| Lease { asked_at: Time(at), us: 0 };

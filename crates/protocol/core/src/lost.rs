@@ -11,7 +11,7 @@ use crate::{
     value::Value,
 };
 
-/// What is lost, in slot order. Empty in health.
+/// Lost slots, in order. Empty in health.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Lost {
     ranges: VecDeque<SlotRange>,
@@ -48,12 +48,12 @@ impl Lost {
         self.ranges.insert(at, whole);
     }
 
-    /// Whether nothing is.
+    /// Returns whether no slot is lost.
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }
 
-    /// How many slots.
+    /// Returns the number of lost slots.
     pub fn slots(&self) -> u64 {
         self.ranges.iter().map(|range| range.len()).sum()
     }
@@ -123,8 +123,7 @@ mod tests {
         assert_eq!(learn(&mut lost, 31), (31, Vec::new()));
     }
 
-    /// What is lost later has its reconfigurations from the peer that tells of it, not from the
-    /// log.
+    /// A later loss has its reconfigurations from the peer that reports it, not from the log.
     #[test]
     fn more_may_be_lost_while_the_first_is_learned() {
         let changes = [(7, 1), (12, 2)].map(|(slot, era)| (Slot(slot), change(era)));

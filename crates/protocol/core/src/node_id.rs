@@ -1,4 +1,4 @@
-//! Who speaks: node ids, incarnations, and the pair that holds weight.
+//! Identities: node ids, incarnations, and the pair that holds weight.
 
 use core::fmt;
 
