@@ -44,7 +44,7 @@ impl Node {
         let promised = self.acceptor.promised();
         while let Some((to, question)) = self.early.next_question(&run, promised) {
             let same = run.ballot == question.ballot && run.from < question.to;
-            // [disk-9] Of a log that failed nobody will hear again what is in memory.
+            // [disk-9] After a log failure, votes in memory are not reported any more.
             if same && !self.pending.failed() && self.sum_at(question.to) == Some(question.check) {
                 let reply =
                     Message::EarlyReply { ballot: run.ballot, from: run.from, to: question.to };

@@ -1,4 +1,4 @@
-//! Whom a leader sends its proposals, and when auxiliaries are engaged and retired
+//! Receivers of a leader's proposals, and when auxiliaries are engaged and retired
 //! ([aux-1]–[aux-4]).
 
 use super::Node;
@@ -24,7 +24,7 @@ impl Node {
             self.engaging.begin(now, self.learner.decided_to(), engaged);
         }
         let idle = self.to_spare(now);
-        // Everybody is sent everything from the start of a ballot on.
+        // From the start of a ballot on, all nodes are sent all proposals.
         let _ = self.engaging.set_idle(self.era(), idle);
     }
 
@@ -38,7 +38,7 @@ impl Node {
         MemberSet(set.0 & configuration.full().0)
     }
 
-    /// What a leader looks at with every heartbeat: whether full replicas get on by themselves.
+    /// Checks with every heartbeat whether full replicas make progress by themselves.
     pub(super) fn look_at_answers(&mut self, now: Time, effects: &mut Effects) {
         let Some(leading) = &self.leading else { return };
         let open = !leading.tally.is_empty();
@@ -104,7 +104,7 @@ impl Node {
         }
     }
 
-    /// Sends proposals to whom they should go, and to nobody else. Who gets them again gets
+    /// Sends proposals only to the nodes that should get them. Nodes that get them again get
     /// everything undecided ([aux-2]).
     fn spare(&mut self, now: Time, effects: &mut Effects) {
         let idle = self.to_spare(now);
@@ -118,7 +118,7 @@ impl Node {
         }
     }
 
-    /// Who need not be sent proposals.
+    /// Returns the nodes that need not be sent proposals.
     fn to_spare(&self, now: Time) -> NodeSet {
         let configuration = self.learner.eras().current();
         let engaged = self.engaging.is_engaged();
@@ -150,7 +150,7 @@ impl Node {
             let ahead = |(at, voter): &(usize, &Voter)| {
                 let peer = self.peers.peer(voter.member.node);
                 let to = peer.map_or(Slot(0), |peer| peer.voted_to.max(peer.decided_to));
-                // Who is asked already stays, so that nobody is dropped for a slot's delay.
+                // Nodes that are asked already stay, so that none is dropped for a slot's delay.
                 let asked = !self.engaging.idle().contains(voter.member.node);
                 (voter.weight, asked, to, core::cmp::Reverse(*at))
             };

@@ -36,8 +36,8 @@ impl Node {
         }
         self.follow_leader(now, ballot, effects);
         self.fence.note_begin(begin);
-        // [offload-5] Positions are a function of the ballot: whoever is not in the ballot's era,
-        // or not as who it is now, has none.
+        // [offload-5] Positions are a function of the ballot: a node that is not in the ballot's
+        // era, or not in its present incarnation, has none.
         let eras = self.learner.eras();
         let known = eras.era() == ballot.era && !self.is_hollow();
         let position = eras.current().position(self.options.member);
@@ -167,13 +167,13 @@ impl Node {
         self.go_on(now, effects);
     }
 
-    /// What waited for the fence.
+    /// Resumes the promise and the campaign that waited for the fence.
     fn go_on(&mut self, now: Time, effects: &mut Effects) {
         let (promise, campaign) = self.fence.take_waiting();
         if let Some(Promise { to, ballot, from }) = promise {
             self.on_phase1a(now, to, ballot, from, effects);
         }
-        // Somebody else may lead by now, or ask for promises.
+        // Another node may lead by now, or ask for promises.
         let free = self.phase1.is_none() && promise.is_none();
         // [live-4] Who handed over is still the leader that was heard last.
         let led_by_another = |why| {
@@ -209,9 +209,9 @@ impl Node {
         self.acceptor.cast(ballot, range, value, record);
     }
 
-    /// [offload-2], [offload-8], [offload-10] Where votes of devices do not count, the run that is
-    /// told grows by what the device voted for, as far as there is no hole. Where they count,
-    /// nobody has to be told.
+    /// [offload-2], [offload-8], [offload-10] Where votes of devices do not count, extends the
+    /// reported run by the device's votes, up to the first hole. Where they count, no report is
+    /// needed.
     fn extend_run(&mut self, now: Time, ballot: Ballot, effects: &mut Effects) {
         if self.pending.class() == Class::Volatile || self.pending.failed() {
             return;

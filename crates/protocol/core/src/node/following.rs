@@ -63,7 +63,7 @@ impl Node {
         if self.leading.is_some() || !self.election.heard(now, ballot) {
             return;
         }
-        // A leader that is new to this node: nobody else will answer what was asked before.
+        // The leader is new to this node: open questions to others will not be answered.
         for token in self.asked.fail() {
             effects.push(Effect::ReadFailed { token });
         }
@@ -107,7 +107,7 @@ impl Node {
     ) {
         self.saw(from, beat.ballot);
         self.follow(beat.ballot, beat.decided_to, effects);
-        // [disk-9] A node that cannot vote keeps nobody in office.
+        // [disk-9] A node that cannot vote keeps no leader in office.
         if self.pending.failed() {
             return;
         }
@@ -130,8 +130,8 @@ impl Node {
         let reply = HeartbeatReply {
             ballot: beat.ballot,
             promised: self.acceptor.promised(),
-            // [aux-1] Of what lies below its log an auxiliary tells nobody; what is above, it may
-            // have to.
+            // [aux-1] An auxiliary reports nothing of what lies below its log; what is above, it
+            // may have to.
             decided_to: self.learner.knows_to(),
             held_to: self.held_to(),
             kept_to: self.keeps_to(),
@@ -225,9 +225,9 @@ impl Node {
         let decided_to = self.learner.decided_to();
         let promised = self.acceptor.promised();
         if promised.era > self.learner.eras().era() {
-            // [ballot-3], [ballot-5] It voted in an era that others had entered. Its own ballots
-            // are below the promise, so nobody may learn of that era from it: what began the era is
-            // decided somewhere.
+            // [ballot-3], [ballot-5] This node voted in an era that others had entered. Its own
+            // ballots are below the promise, so no node may learn of that era from it: what began
+            // the era is decided elsewhere.
             self.catchup.note(decided_to.next(), promised.node);
         }
         if self.needs_state() {

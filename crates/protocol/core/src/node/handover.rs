@@ -81,7 +81,7 @@ impl Node {
         }
     }
 
-    /// Who could lead in place of this node.
+    /// Returns the peers that could lead in place of this node.
     fn successors(&self) -> impl Iterator<Item = &Peer> {
         let configuration = self.learner.eras().current();
         let able = |member: Member| {
@@ -117,7 +117,7 @@ impl Node {
         let next = leading.tally.next();
         let peer = self.peers.peer(transfer.target);
         if self.fitness.gives_way() && peer.is_some_and(|peer| peer.unfit) {
-            // Somebody else may do.
+            // Another node may be able to lead.
             self.transfer = None;
             return effects.push(Effect::TransferEnded(Err(Refusal::NoTarget)));
         }
@@ -143,9 +143,10 @@ impl Node {
         }
     }
 
-    /// Somebody promised this ballot, above the leader's own. Whether it is that of a node that was
-    /// handed the leadership: there is no competition while it is connected, records its round and
-    /// the others are `enough` to lead meanwhile, and then for the time of an election.
+    /// A node promised this ballot, above the leader's own. Returns whether the ballot is that of a
+    /// node that was handed the leadership: there is no competition while it is connected, records
+    /// its round and the others are `enough` to lead meanwhile, and then for the time of an
+    /// election.
     pub(super) fn lets_lead(
         &mut self,
         now: Time,
@@ -190,8 +191,8 @@ impl Node {
         }
     }
 
-    /// Whether a campaign that the leader asked for waits for this node's own disk: a new one would
-    /// only wait behind it.
+    /// Returns whether a campaign that the leader asked for waits for this node's own disk: a new
+    /// one would only queue after it.
     pub(super) fn records_by_token(&self, now: Time) -> bool {
         let stage = self.phase1.as_ref().map(|phase1| phase1.stage);
         let asked = self.election.was_told_within(now, self.transfer_patience_us());

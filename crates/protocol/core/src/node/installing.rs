@@ -55,9 +55,9 @@ impl Node {
         }
     }
 
-    /// Whether a snapshot that stands for everything below `to`, with these eras there, is of any
-    /// use to this node, and does not contradict what it knows. To be asked before the durable
-    /// switch.
+    /// Returns whether a snapshot that stands for everything below `to`, with these eras there, is
+    /// of any use to this node, and does not contradict what it knows. To be asked before the
+    /// durable switch.
     pub fn may_install(&self, to: Slot, eras: &Eras) -> bool {
         let own = self.learner.eras();
         let later = eras.era() > own.era() || (eras.era() == own.era() && eras == own);

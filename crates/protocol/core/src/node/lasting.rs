@@ -84,12 +84,12 @@ impl Node {
         self.lasting.on_request(from, to);
     }
 
-    /// What clients of this node were told to last.
+    /// Returns the end of the slots that clients of this node were notified of as lasting.
     pub fn lasting_to(&self) -> Slot {
         self.lasting.told()
     }
 
-    /// Whether somebody waits for what the log of this node has not written yet.
+    /// Returns whether a client or a peer waits for what the log of this node has not written yet.
     pub fn awaits_disk(&self) -> bool {
         self.lasting.awaits_disk()
     }
@@ -134,7 +134,7 @@ mod tests {
         })
     }
 
-    /// What node 1 of three says in reply to this.
+    /// Returns the replies of node 1 of three to this input.
     fn says(node: &mut Node, input: Input) -> Vec<Message> {
         let mut effects = Effects::default();
         node.step(Time(1_000), input, &mut effects);

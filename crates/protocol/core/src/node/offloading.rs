@@ -29,7 +29,7 @@ const STUCK_HEARTBEATS: u64 = 3;
 const REST_HEARTBEATS: u64 = 25;
 
 impl Node {
-    /// What the device of this node says.
+    /// Handles a report of this node's device.
     pub(super) fn on_word(&mut self, now: Time, word: Word, effects: &mut Effects) {
         match word {
             Word::Armed { ballot } => self.on_armed_here(ballot, effects),
@@ -53,8 +53,7 @@ impl Node {
         }
     }
 
-    /// Whether there is a device to be used, and how many slots it holds; 0: none, and what it does
-    /// ends.
+    /// Sets the number of slots of the device to be used; 0: there is none, and its work ends.
     pub(super) fn on_offload(&mut self, cells: u64, effects: &mut Effects) {
         self.offload.cells = cells;
         if cells == 0 {
@@ -74,8 +73,8 @@ impl Node {
         self.leading.as_ref().map(Leading::ballot) == Some(ballot)
     }
 
-    /// [offload-5] Whether devices may be used in the ballot at hand: one ballot means one
-    /// configuration, of the form "any q of n", and nothing is under way that ends it.
+    /// [offload-5] Returns whether devices may be used in the current ballot: one ballot means one
+    /// configuration, of the form "any q of n", and nothing is in flight that ends it.
     fn may_offload(&self) -> bool {
         let Some(leading) = &self.leading else {
             return false;
@@ -95,7 +94,7 @@ impl Node {
         self.offload.cells > 0 && steady && fits && plain && !self.pending.failed()
     }
 
-    /// Whether members whose devices vote in this leader's ballot decide by themselves.
+    /// Returns whether members whose devices vote in this leader's ballot decide by themselves.
     fn enough_armed(&self) -> bool {
         let own = self.options.member;
         let there = |member: &Member| {
@@ -229,7 +228,7 @@ impl Node {
         }
     }
 
-    /// Whether a value goes to the device instead of being proposed here; or why it is not taken.
+    /// Passes a value to the device instead of proposing it here; returns why if it is not taken.
     pub(super) fn submit(
         &mut self,
         value: Value,

@@ -135,7 +135,7 @@ impl Node {
         }
     }
 
-    /// Whether 1A messages are out, and promises may be missing.
+    /// Returns whether 1A messages are out, and promises may be missing.
     pub(super) fn is_asking(&self) -> bool {
         let stage = self.phase1.as_ref().map(|phase1| phase1.stage);
         stage == Some(Stage::Asking)
@@ -268,8 +268,8 @@ impl Node {
                 .vote(range.from)
                 .is_some_and(|vote| vote.value == value && vote.range.to >= range.to);
             let held = own_vote || !value.has_bytes();
-            // [value-4] Nobody who promised has voted for it, and the bytes were never here: the
-            // slot is free, and waiting for them again would be forever.
+            // [value-4] No member that promised has voted for it, and the bytes were never here:
+            // the slot is free, and waiting for them again would never end.
             let (value, held) = match reporter {
                 None if !held => (Value::NoOp, true),
                 _ => (value, held),

@@ -54,7 +54,7 @@ impl Node {
         // [cast-3] Between the casting promise and the new ballot this node casts no vote.
         let casting = self.acceptor.promised() > leading.ballot();
         let full = leading.tally.len() >= self.options.inflight_max;
-        // [offload-12] Nobody gives out slots until the device was read out.
+        // [offload-12] No slots are assigned until the device was read out.
         let away = matches!(self.offload.stage, Stage::TakingBack(_) | Stage::Stopping(_));
         (casting || full || away).then_some(Refusal::Busy)
     }
@@ -108,9 +108,10 @@ impl Node {
         next.blocks_phase1(holders)
     }
 
-    /// Binds the next slots of this ballot to a value, and asks everybody for votes: first the
-    /// others, then this node's own acceptor, so that nobody waits for two disks in a row ([p2-4]).
-    /// That is an acceptor like any other: if its disk is slow, the others decide ([p2-5]).
+    /// Binds the next slots of this ballot to a value, and asks all members for votes: first the
+    /// others, then this node's own acceptor, so that no proposal waits for two disks in a row
+    /// ([p2-4]). The own acceptor is one like any other: if its disk is slow, the others decide
+    /// ([p2-5]).
     pub(super) fn propose(
         &mut self,
         now: Time,
@@ -149,7 +150,7 @@ impl Node {
         }
         let voted = self.voted.run().voted_to(message.ballot) >= proposal.range.to;
         if with_bytes && value.has_bytes() && !voted {
-            // [value-3] The own vote comes later, and nobody else may have the bytes by then.
+            // [value-3] The own vote comes later, and no other node may have the bytes by then.
             effects.push(Effect::Fetch { from: source, value, range: proposal.range });
         }
     }
@@ -273,7 +274,7 @@ impl Node {
         self.voted.run().voted_to(ballot) > voted_to
     }
 
-    /// What was kept for undecided slots has served.
+    /// Drops what was kept for slots that are decided now.
     pub(super) fn drop_decided(&mut self) {
         let decided_to = self.learner.decided_to();
         self.acceptor.advance_floor(decided_to);

@@ -1,4 +1,4 @@
-//! What a member of a ring does with its own vote and with those of others ([ring-2]–[ring-8]).
+//! A ring member's handling of its own vote and of others' ([ring-2]–[ring-8]).
 
 use super::Node;
 use crate::{
@@ -61,7 +61,7 @@ impl Node {
         self.relay.hear(now, own, vote, class);
     }
 
-    /// How far the own votes in the newest ballot are, at the class of the group.
+    /// Returns the end of the own votes in the newest ballot, at the class of the group.
     pub(super) fn own_voted_to(&self) -> Slot {
         match self.pending.class() {
             Class::Volatile => self.voted.run().to,
@@ -107,7 +107,7 @@ impl Node {
         }
     }
 
-    /// How far this node's votes in the newest ballot are, as it may be said now.
+    /// Returns the statement that may be made now of this node's votes in the newest ballot.
     pub(super) fn own_statement(&self) -> Option<Durable<Statement>> {
         let run = self.voted.run();
         self.pending.vote(run, self.voted.run_durable_to())
@@ -122,8 +122,9 @@ impl Node {
         }
     }
 
-    /// [learn-1] Who has no weight votes silently: nobody counts it. An auxiliary may not know that
-    /// it has some ([aux-1]): it was told, or lacks what would tell.
+    /// [learn-1] Returns whether this node's votes count: a node without weight votes silently. An
+    /// auxiliary may not know that it has some ([aux-1]): it was notified, or lacks the log that
+    /// would show it.
     pub(super) fn is_heard(&self) -> bool {
         let configuration = self.learner.eras().current();
         let member = configuration.position(self.options.member).is_some();
@@ -216,8 +217,8 @@ mod tests {
         (node, ballot, check)
     }
 
-    /// [ring-3], [class-4] A vote that took the ring is its member's, of that incarnation: one of
-    /// before is nobody's.
+    /// [ring-3], [class-4] A vote that took the ring is its member's, of that incarnation: a vote
+    /// of an earlier one does not count.
     #[test]
     fn a_vote_of_an_earlier_incarnation_is_nobodys() {
         let (mut node, ballot, check) = leader();

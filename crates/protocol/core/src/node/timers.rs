@@ -18,7 +18,7 @@ pub(super) struct Timers {
 }
 
 impl Timers {
-    /// Whether this is the first time that the clock is told.
+    /// Returns whether this is the first reading of the clock.
     pub(super) fn start(&mut self) -> bool {
         !core::mem::replace(&mut self.started, true)
     }
@@ -51,7 +51,7 @@ impl Timers {
         self.heartbeat.min(self.look)
     }
 
-    /// It looked, or began to lead.
+    /// Notes that the leader looked, or began to lead.
     pub(super) fn looked(&mut self, now: Time, every_ms: u64) {
         self.look = now.plus_ms(2 * every_ms);
     }

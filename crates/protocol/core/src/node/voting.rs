@@ -52,7 +52,7 @@ impl Node {
                 if raises {
                     self.promise(ballot, effects);
                     if from != self.options.member.node {
-                        // Somebody else leads now, or tries to: do not compete at once.
+                        // Another node leads now, or tries to: do not compete at once.
                         self.yield_to(now, ballot, effects);
                     }
                 }
@@ -223,7 +223,8 @@ impl Node {
         }
     }
 
-    /// Whether a proposal is for a slot whose bytes stay, once they are here: within the window.
+    /// Returns whether a proposal is for a slot whose bytes stay, once they are here: within the
+    /// window.
     fn is_near(&self, m: &Phase2a) -> bool {
         m.range.from < self.learner.decided_to().plus(self.options.window_slots)
     }
@@ -237,7 +238,7 @@ impl Node {
         held: bool,
         effects: &mut Effects,
     ) {
-        // Far ahead nobody keeps bytes for a vote to come, unless he is asked to.
+        // Far ahead no node keeps bytes for a later vote, unless it is asked to.
         let held = held && self.is_near(&m);
         self.waiting.push(now, m, held, self.options.inflight_max);
         if m.value.has_bytes() && !held {
@@ -393,9 +394,9 @@ mod tests {
         found
     }
 
-    /// [gap-1], [value-3] Nobody keeps the bytes of a slot beyond the window. When the proposal
-    /// itself says what was decided, and so brings its slot within it, they have to be asked for:
-    /// by the time it has its turn they may be gone.
+    /// [gap-1], [value-3] No node keeps the bytes of a slot beyond the window. When the proposal
+    /// itself carries the decided slot, and so brings its slot within it, they have to be asked
+    /// for: by the time it has its turn they may be gone.
     #[test]
     fn bytes_that_came_for_a_slot_beyond_the_window_are_looked_for() {
         assert_eq!(looked_for(WINDOW), [0; 0], "within it they stay");
