@@ -1,4 +1,4 @@
-//! How late the turns of nodes are, and how much longer silence is borne because of it ([live-5]).
+//! Lateness of the nodes' turns, and how much longer silence is borne because of it ([live-5]).
 //!
 //! Liveness only ([model-5]): nothing here can write a promise or a vote.
 
@@ -11,7 +11,7 @@ const PATIENCE_MAX_US: u64 = 1_000_000;
 /// The worst of this long counts, and of as long before it.
 const SPAN_US: u64 = 60_000_000;
 
-/// How late this node's turns were, and what the leader told of its own.
+/// Lateness of this node's turns, and of the leader's by its own report.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Pauses {
     /// When the present span began.
@@ -19,7 +19,7 @@ pub struct Pauses {
     /// The worst of it, and of the one before.
     worst_us: u64,
     before_us: u64,
-    /// What the leader told, last.
+    /// The leader's last report.
     leader_us: u64,
 }
 
@@ -37,7 +37,7 @@ impl Pauses {
         self.leader_us = us.into();
     }
 
-    /// What it told.
+    /// Returns the leader's last report.
     pub fn leader_us(&self) -> u64 {
         self.leader_us
     }
@@ -50,8 +50,8 @@ impl Pauses {
         worst_us
     }
 
-    /// How much longer than a time-out of `timeout_us` silence is borne, if another node is as late
-    /// as this: a message may be late twice, where it is sent and where it is read.
+    /// Returns how much longer than a time-out of `timeout_us` silence is borne, if another node is
+    /// as late as this: a message may be late twice, where it is sent and where it is read.
     pub fn patience_us(&mut self, now: Time, other_us: u64, timeout_us: u64) -> u64 {
         let worst_us = other_us.max(self.worst_us(now).into());
         let most_us = PATIENCE_MAX_US.saturating_sub(timeout_us);

@@ -1,4 +1,4 @@
-//! What counts as enough: quorum rules as data, checked to meet ([era-4], features G8).
+//! Quorum rules as data, checked to meet ([era-4], features G8).
 //!
 //! Sets of members are bit masks over the positions in a configuration's member list, so a check
 //! over all subsets is a loop over integers (n ≤ 16).
@@ -15,13 +15,13 @@ impl MemberSet {
         Self(self.0 | 1 << index)
     }
 
-    /// Whether the member at `index` is inside.
+    /// Returns whether the member at `index` is inside.
     pub const fn has(self, index: usize) -> bool {
         self.0 & (1 << index) != 0
     }
 }
 
-/// How members combine to a quorum.
+/// Rule by which members combine to a quorum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum QuorumRule {
     /// More than half of the weight, in both phases. Weight steps of one keep it intersecting.
@@ -77,13 +77,13 @@ pub enum Phase {
 /// Members of a configuration, as a rule sees them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Voting {
-    /// Who votes.
+    /// Members that vote.
     pub set: MemberSet,
     /// The weight of those who vote.
     pub weight: u64,
     /// The weight of all members.
     pub weight_all: u64,
-    /// How many members there are.
+    /// Number of members.
     pub members: usize,
 }
 
@@ -127,7 +127,7 @@ impl QuorumRule {
         }
     }
 
-    /// Whether those who vote are a quorum for `phase`.
+    /// Returns whether the voting members are a quorum for `phase`.
     pub fn satisfied(self, phase: Phase, voting: Voting) -> bool {
         let Voting { set, weight, weight_all, members } = voting;
         match self {

@@ -14,7 +14,7 @@ use crate::{
 /// of a follower's stands for many.
 pub const GATHERED_MAX: usize = 1024;
 
-/// Who waits for a read index.
+/// A reader that waits for a read index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reader {
     /// This node.
@@ -32,7 +32,7 @@ pub struct Reads {
     confirming: Vec<(Reader, Slot)>,
     /// Reads that arrived since it started.
     gathering: Vec<(Reader, Slot)>,
-    /// Who said "promised ≤ b" in this round.
+    /// Members that confirmed "promised ≤ b" in this round.
     confirmed_by: Vec<Member>,
 }
 
@@ -73,7 +73,7 @@ impl Reads {
         }
     }
 
-    /// Who confirmed so far.
+    /// Returns the members that have confirmed.
     pub fn confirmed_by(&self) -> &[Member] {
         &self.confirmed_by
     }
@@ -95,7 +95,7 @@ impl Reads {
         }
     }
 
-    /// This node does not lead any more: nobody's read is confirmed.
+    /// Fails all reads: this node does not lead any more.
     pub fn fail(&mut self) -> impl Iterator<Item = Reader> + '_ {
         self.confirmed_by.clear();
         self.confirming.drain(..).chain(self.gathering.drain(..)).map(|(reader, _)| reader)
@@ -139,7 +139,7 @@ impl Asked {
         Some(self.open.remove(at).token)
     }
 
-    /// The leader is gone, or another: nobody will answer.
+    /// Fails all questions: the leader is gone, or another one leads, and none will be answered.
     pub fn fail(&mut self) -> impl Iterator<Item = ReadToken> + '_ {
         self.open.drain(..).map(|question| question.token)
     }

@@ -10,14 +10,14 @@ use crate::{
     value::Value,
 };
 
-/// What the log remembers of a node that had weight, or was removed ([member-1]). Never forgotten.
+/// The log's memory of a node that had weight, or was removed ([member-1]). Never forgotten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Identity {
     /// The node.
     pub node: NodeId,
     /// Its highest incarnation that ever had weight.
     pub incarnation: Incarnation,
-    /// It was removed: nobody gets weight under this id again.
+    /// The node was removed: no weight is given under this id again.
     pub spent: bool,
 }
 
@@ -102,7 +102,7 @@ impl Eras {
         &self.ids
     }
 
-    /// What is remembered of a node.
+    /// Returns the memory of a node.
     pub fn identity(&self, node: NodeId) -> Option<&Identity> {
         let at = self.ids.binary_search_by_key(&node, |id| id.node).ok()?;
         Some(&self.ids[at])

@@ -1,9 +1,9 @@
-//! Ring: the way that votes take to a leader, and what a member of it passes on. Liveness only.
+//! Ring: the route of votes to a leader, and what a member of it passes on. Liveness only.
 //!
 //! Members that form a phase-2 quorum hand their votes along, the leader last: each adds its own to
-//! those that it heard, word for word, so that one small message per member carries all of them
-//! (Ring Paxos, §3). The others vote silently. A vote counts by whatever way it comes: nobody
-//! speaks for another acceptor, and nothing heard becomes a vote by itself ([ring-2], [ring-4]).
+//! those that it received, word for word, so that one small message per member carries all of them
+//! (Ring Paxos, §3). The others vote silently. A vote counts by whatever route it arrives: no
+//! acceptor speaks for another, and nothing received becomes a vote by itself ([ring-2], [ring-4]).
 
 use alloc::vec::Vec;
 
@@ -29,7 +29,7 @@ pub enum Say {
     Nothing,
     /// The own vote, straight to the leader.
     Straight,
-    /// What was heard, and the own vote with it, to this node.
+    /// The received votes, and the own vote with them, to this node.
     Onward(NodeId),
 }
 
@@ -41,7 +41,8 @@ pub struct Relay {
     members: Vec<Member>,
     /// The newest votes of others in this ballot ([ring-2]).
     heard: Vec<RingEntry>,
-    /// What was heard and not passed on: the own vote should cover this before it goes.
+    /// End of the votes that were received and not passed on: the own vote should cover this before
+    /// they go.
     goal: Option<Slot>,
     /// The own vote is news.
     own: bool,
@@ -67,13 +68,13 @@ impl Relay {
         true
     }
 
-    /// Whether votes in `ballot` go along a ring that this member is not in: it votes silently
-    /// ([ring-8]).
+    /// Returns whether votes in `ballot` go along a ring that this member is not in: it votes
+    /// silently ([ring-8]).
     pub fn spares(&self, ballot: Ballot, own: Member) -> bool {
         self.is_laid(ballot) && !self.members.contains(&own)
     }
 
-    /// Whether votes in `ballot` go along a ring.
+    /// Returns whether votes in `ballot` go along a ring.
     pub fn is_laid(&self, ballot: Ballot) -> bool {
         self.ballot == ballot && !self.members.is_empty()
     }

@@ -8,7 +8,7 @@ use crate::{
 /// Rounds that one incarnation may use in an era before it would meet those of the next.
 const ROUNDS_PER_INCARNATION: u32 = 1 << 20;
 
-/// What decides on the next ballot of this node.
+/// State that determines the next ballot of this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rounds {
     own: Member,

@@ -1,5 +1,5 @@
-//! What this acceptor has voted for, as one cumulative run of the newest ballot ([p2-6]), and how
-//! much of it is on stable storage.
+//! Votes of this acceptor, as one cumulative run of the newest ballot ([p2-6]), and how much of it
+//! is on stable storage.
 
 use crate::{
     ballot::Ballot,
@@ -25,7 +25,7 @@ pub struct Run {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Voted {
     run: Run,
-    /// How far the run is on stable storage.
+    /// The run is on stable storage below this slot.
     run_durable_to: Slot,
     /// Slots below are decided or voted for, by records on stable storage.
     durable_to: Slot,
@@ -42,12 +42,12 @@ impl Voted {
         &self.run
     }
 
-    /// How far the votes in the newest ballot are on stable storage.
+    /// Returns how far the votes in the newest ballot are on stable storage.
     pub fn run_durable_to(&self) -> Slot {
         self.run_durable_to
     }
 
-    /// How far the votes in `ballot` are, volatile and durable; slot 0 for none.
+    /// Returns the ends of the votes in `ballot`, volatile and durable; slot 0 for none.
     pub fn in_ballot(&self, ballot: Ballot) -> (Slot, Slot) {
         if self.run.ballot == ballot {
             (self.run.to, self.run_durable_to)
@@ -94,7 +94,7 @@ impl Voted {
     }
 }
 
-/// What a proposal means for the run.
+/// Effect of a proposal on the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// All of it was voted for before; say so again.
@@ -108,18 +108,19 @@ pub enum Step {
 }
 
 impl Run {
-    /// Whether both are states of one run.
+    /// Returns whether both are states of one run.
     pub fn same_as(&self, other: &Self) -> bool {
         self.ballot == other.ballot && self.from == other.from
     }
 
-    /// How far the votes in `ballot` go; slot 0 for none.
+    /// Returns the end of the votes in `ballot`; slot 0 for none.
     pub fn voted_to(&self, ballot: Ballot) -> Slot {
         if self.ballot == ballot { self.to } else { Slot(0) }
     }
 
-    /// What `m` adds. A run has no holes, so that one message can speak for all of it: a proposal
-    /// is taken if it continues the run, or if everything before it is decided, here or anywhere.
+    /// Returns what `m` adds. A run has no holes, so that one message can speak for all of it: a
+    /// proposal is taken if it continues the run, or if everything before it is decided, here or
+    /// anywhere.
     pub fn step(&self, m: &Phase2a, decided_here: Slot) -> Step {
         let continues = self.ballot == m.ballot && m.range.from <= self.to && self.from < self.to;
         if continues {

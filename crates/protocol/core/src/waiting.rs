@@ -50,7 +50,7 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    /// Whether nothing waits.
+    /// Returns whether no proposal waits.
     pub fn is_empty(&self) -> bool {
         self.proposals.is_empty()
     }
@@ -116,8 +116,8 @@ impl Waiting {
         Some(proposal)
     }
 
-    /// Slots below are decided here, perhaps by bytes that came another way, or without any
-    /// ([snap-5]): nobody waits for them.
+    /// Drops proposals of slots that are decided here, perhaps by bytes that came another way, or
+    /// without any ([snap-5]): they are not needed any more.
     pub fn drop_below(&mut self, now: Time, decided_to: Slot) {
         let served = |first: &mut Waits| first.proposal.range.to <= decided_to;
         while self.proposals.pop_front_if(served).is_some() {
