@@ -23,7 +23,7 @@ const PATIENCE: u64 = 4;
 const GOOD_US: u64 = 1_000_000;
 /// For how long votes come straight after a ring broke: by then it shows who is slow.
 const LOOK_US: u64 = 10_000;
-/// How long a slow member stays out the first time, and at most; doubled each time.
+/// Time that a slow member stays out the first time, and at most; doubled each time.
 const BENCH_US: (u64, u64) = (1_000_000, 60_000_000);
 
 /// Route of votes to the leader.

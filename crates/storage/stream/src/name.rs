@@ -1,4 +1,4 @@
-//! What users call a stream.
+//! Names of streams.
 
 use std::{fmt, str::FromStr};
 

@@ -31,8 +31,8 @@ pub const STREAMS_MAX: usize = 16_384;
 /// Most pieces of one stream: a reconnected writer begins one, unless the one before is empty.
 pub const PIECES_MAX: usize = 16_384;
 
-/// So many writers are remembered after others took a stream over: a command is not late by more of
-/// them.
+/// Writers remembered after others took a stream over: no command is later than by this many
+/// takeovers.
 const FORMER_MAX: usize = 256;
 /// Most marks of a stream: how finely its age is known.
 const MARKS_MAX: usize = 128;
@@ -40,7 +40,7 @@ const MARKS_MAX: usize = 128;
 /// A part of a named stream, as long as its owner lived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// Whose bytes.
+    /// The inner stream of the bytes.
     pub stream: StreamName,
     /// Position in the named stream of its byte 0.
     pub first: u64,
@@ -55,18 +55,18 @@ struct Stream {
     created_ms: u64,
     /// Nothing is appended any more.
     finished: bool,
-    /// Whether the last piece is open.
+    /// The last piece is open.
     open: bool,
     /// The last who opened it.
     writer: Writer,
-    /// Who wrote to it before somebody else did, the last of them last: a command of theirs that
-    /// comes late must not undo that.
+    /// Former writers of the stream, the last one last: a late command of theirs must not undo a
+    /// takeover.
     former: VecDeque<Writer>,
     /// Positions below are forgotten.
     start: u64,
     /// The next position: all below are decided.
     end: u64,
-    /// How much is kept.
+    /// Bounds of what is kept.
     keep: Retention,
     /// With a bound of age: when, at the latest, the bytes below a position were appended. In
     /// order.
@@ -84,15 +84,14 @@ impl Stream {
     fn kept(&self, at: usize) -> Range<u64> {
         let first = self.pieces[at].first;
         let end = self.pieces.get(at + 1).map_or(self.end, |next| next.first);
-        // A table that somebody else wrote may have pieces of which nothing is kept.
+        // A table from another source may have pieces of which nothing is kept.
         self.start.clamp(first, end) - first..end - first
     }
 }
 
-/// What one looks like from outside.
+/// Description of a stream for users.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Info {
-    /// What users call it.
     pub name: Name,
     /// Another stream of the same name has another; whichever was created later has a larger one.
     pub id: u64,
@@ -104,22 +103,22 @@ pub struct Info {
     pub start: u64,
     /// The next position.
     pub end: u64,
-    /// How many pieces it has.
+    /// Number of pieces.
     pub pieces: usize,
     /// Unix time in milliseconds of its creation.
     pub created_ms: u64,
-    /// How much of it is kept.
+    /// Bounds of what is kept.
     pub keep: Retention,
 }
 
-/// Where bytes of a named stream are.
+/// Location of bytes of a named stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Located {
     /// In which inner stream.
     pub stream: StreamName,
     /// At which position there.
     pub position: u64,
-    /// How many bytes from there on continue without a gap in this inner stream.
+    /// Number of bytes that continue from there without a gap in this inner stream.
     pub bytes: u64,
 }
 
@@ -128,7 +127,7 @@ pub struct Located {
 pub enum Nowhere {
     /// There is no such stream.
     Unknown,
-    /// It was trimmed; the stream starts at `start`.
+    /// The stream was trimmed; it starts at `start`.
     Trimmed {
         /// The first position that is kept.
         start: u64,
@@ -137,19 +136,19 @@ pub enum Nowhere {
     BehindEnd {
         /// The next position.
         end: u64,
-        /// Whether it ends there for good.
+        /// It ends there permanently.
         finished: bool,
     },
 }
 
-/// What happened to inner streams, for those who hold their bytes.
+/// A change of an inner stream, for the holders of its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// No further byte of it is appended.
     Closed {
         /// Which.
         stream: StreamName,
-        /// How many bytes of it were.
+        /// Its number of bytes.
         end: u64,
     },
     /// Its bytes below this position are needed no more.
@@ -208,7 +207,7 @@ impl Table {
         appended
     }
 
-    /// Whether [`Table::append`] would append something now.
+    /// Returns whether [`Table::append`] would append any bytes now.
     pub fn appends(&self, stream: StreamName, offset: u64, range: SlotRange) -> bool {
         let next = self.next(stream);
         next.is_some_and(|next| !appended(offset, range, next).is_empty())
@@ -227,12 +226,12 @@ impl Table {
         }
     }
 
-    /// Whether bytes of this inner stream may still be appended.
+    /// Returns whether bytes of this inner stream may still be appended.
     pub fn may_be_open(&self, stream: StreamName) -> bool {
         self.open.contains_key(&stream) || !self.was_opened(stream)
     }
 
-    /// Whether this inner stream was opened before, and so never will be again.
+    /// Returns whether this inner stream was opened before, and so never will be again.
     fn was_opened(&self, stream: StreamName) -> bool {
         let last = self.last.get(&stream.owner);
         last.is_some_and(|last| (stream.boot, stream.number) <= *last)
@@ -260,8 +259,9 @@ impl Table {
         self.open.keys().copied()
     }
 
-    /// The same streams as a new group begins with them ([restore-1]): the owners of open pieces
-    /// are no nodes of it, so these end where they are. Whoever wrote may go on, with a new piece.
+    /// Returns the same streams as a new group begins with them ([restore-1]): the owners of open
+    /// pieces are not nodes of it, so these end where they are. Their writers may go on, with a new
+    /// piece.
     #[must_use]
     pub fn with_all_closed(mut self) -> Self {
         for stream in self.open().collect::<Vec<_>>() {
@@ -277,7 +277,7 @@ impl Table {
         lengths.try_fold(0_u64, u64::checked_add)
     }
 
-    /// Whether something of this inner stream is kept.
+    /// Returns whether any bytes of this inner stream are kept.
     pub fn is_kept(&self, stream: StreamName) -> bool {
         self.known.contains(&stream)
     }
@@ -339,7 +339,7 @@ impl Table {
         self.end_piece(named.last().stream);
         let named = self.streams.get_mut(&name).expect("looked up above");
         if empty {
-            // It has no byte, so nobody misses it.
+            // The piece has no byte, so dropping it loses nothing.
             let piece = named.pieces.pop().expect("a stream has a piece");
             self.known.remove(&piece.stream);
             let stream = piece.stream;
@@ -400,8 +400,8 @@ impl Table {
     }
 
     fn close_piece(&mut self, stream: StreamName, finish: bool) -> Reply {
-        // Who is fenced learns where its piece ended from whoever took over; here it is only
-        // closed.
+        // A fenced writer learns the end of its piece from the writer that took over; here it is
+        // only closed.
         let Some(name) = self.end_piece(stream) else {
             return match self.known.contains(&stream) {
                 true => Err(Denied::Fenced),
@@ -523,12 +523,12 @@ impl Table {
         Ok(Done::Removed)
     }
 
-    /// What one stream is.
+    /// Returns the description of this stream.
     pub fn info(&self, name: &Name) -> Option<Info> {
         self.streams.get(name).map(|named| info(name, named))
     }
 
-    /// What those behind `after` are, in order of their names.
+    /// Returns the descriptions of the streams after `after`, in order of their names.
     pub fn infos(&self, after: Option<&Name>) -> impl Iterator<Item = Info> + '_ {
         use std::ops::Bound;
         let from = after.map_or(Bound::Unbounded, |name| Bound::Excluded(name.clone()));
@@ -541,12 +541,12 @@ impl Table {
         self.streams.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no streams.
     pub fn is_empty(&self) -> bool {
         self.streams.is_empty()
     }
 
-    /// Where the bytes of a stream from `position` on are.
+    /// Returns the location of the bytes of a stream from `position` on.
     ///
     /// # Errors
     /// There are none at that position.
@@ -568,12 +568,12 @@ impl Table {
         })
     }
 
-    /// Whether something happened to inner streams.
+    /// Returns whether there are changes of inner streams.
     pub fn has_changes(&self) -> bool {
         !self.changes.is_empty()
     }
 
-    /// What happened to inner streams, in order; each is told once.
+    /// Returns the next change of an inner stream, in order; each is returned once.
     pub fn next_change(&mut self) -> Option<Change> {
         self.changes.pop_front()
     }
@@ -589,7 +589,7 @@ fn positions(offset: u64, range: SlotRange) -> Range<u64> {
 /// `next`.
 fn appended(offset: u64, range: SlotRange, next: u64) -> Range<u64> {
     let positions = positions(offset, range);
-    // Slots below the offset have no position: such a run is nobody's.
+    // Slots below the offset have no position: such a run belongs to no stream.
     let sound = offset <= range.from.0;
     match sound && positions.contains(&next) {
         true => next..positions.end,

@@ -19,7 +19,7 @@ use super::{
     space::{Made, Purpose},
 };
 
-/// It writes or flushes one thing at a time.
+/// A checkpoint writes or flushes one thing at a time.
 pub(super) const OPERATIONS_MAX: usize = 1;
 /// A catalogue is written in pieces of this size.
 const PIECE_BYTES: usize = 256 << 10;
@@ -44,14 +44,14 @@ pub(super) struct Checkpoint {
     /// The catalogue.
     bytes: Vec<u8>,
     checksum: u32,
-    /// It names no write from this number on.
+    /// The catalogue names no write from this number on.
     barrier: u64,
     /// Chunks that it does not name any more.
     leaving: Vec<Address>,
     stage: Stage,
     /// Something is in flight for it.
     busy: bool,
-    /// It has waited for room: what it says may be less by now.
+    /// The checkpoint has waited for space: its contents may be less by now.
     stale: bool,
     patience: Patience,
     short: Option<String>,
@@ -89,7 +89,7 @@ impl Checkpoint {
         self.busy = false;
     }
 
-    /// What lacked is there.
+    /// Notes that the missing resource is there.
     fn lacks_nothing(&mut self) {
         self.patience.succeeded();
         self.short = None;
@@ -124,7 +124,7 @@ impl Store {
         true
     }
 
-    /// Whether a checkpoint is being made.
+    /// Returns whether a checkpoint is being made.
     pub fn is_checkpointing(&self) -> bool {
         self.checkpoint.is_some()
     }
@@ -138,7 +138,7 @@ impl Store {
         checkpoint.stage = Stage::Writes;
     }
 
-    /// Whether it is the file that the catalogue is being written to.
+    /// Returns whether the catalogue is being written to this file.
     pub(super) fn is_catalogue(&self, file: FileId) -> bool {
         self.spare.is_some_and(|spare| spare.id() == file)
     }

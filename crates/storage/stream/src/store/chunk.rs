@@ -9,11 +9,11 @@ use super::layout::Address;
 pub(super) struct Span {
     /// First block, counted from the start of the chunk.
     pub(super) from: u16,
-    /// Behind the last.
+    /// One past the last block.
     pub(super) to: u16,
     /// CRC-32C of the blocks.
     pub(super) checksum: u32,
-    /// They are being written: whatever happens to that write happens to no other span.
+    /// The write of the blocks is in flight: a failure of it affects no other span.
     pub(super) pending: bool,
     /// Once it is not pending: it was written so that it is on stable storage, or survived a start.
     pub(super) durable: bool,
@@ -57,7 +57,7 @@ impl Chunk {
         free
     }
 
-    /// Whether one of these blocks has been written.
+    /// Returns whether one of these blocks has been written.
     pub(super) fn overlaps(&self, span: Span) -> bool {
         let overlaps = |known: &Span| known.from < span.to && span.from < known.to;
         self.spans.iter().any(overlaps)
@@ -126,7 +126,7 @@ impl Chunk {
         &spans[..count.count()]
     }
 
-    /// Whether these blocks are known by these checksums, or as part of something larger.
+    /// Returns whether these blocks are known by these checksums, or as part of a larger span.
     pub(super) fn still_has(&self, span: Span) -> bool {
         let has = |known: &Span| known.from <= span.from && span.to <= known.to;
         self.spans.iter().any(has)

@@ -1,4 +1,4 @@
-//! How the bytes of streams are cut into files, chunks and units, and how many may wait in memory.
+//! Layout of the bytes of streams: files, chunks and units, and how many may wait in memory.
 
 use quorate_log::disk::{BLOCK, Family, FileId, Position};
 
@@ -6,7 +6,7 @@ use quorate_log::disk::{BLOCK, Family, FileId, Position};
 /// overflow.
 pub(super) const POSITION_MAX: u64 = 1 << 62;
 
-/// How files are cut. The one that a store was made with stays.
+/// Sizes of files and their parts. The layout that a store was made with stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// Bytes that share a checksum at most, and that are gathered before they are written: whole
@@ -73,7 +73,7 @@ impl Layout {
     }
 }
 
-/// So many bytes, of a chunk at most, in blocks.
+/// Converts bytes, of a chunk at most, to blocks.
 fn blocks(bytes: u64) -> u16 {
     u16::try_from(bytes / BLOCK as u64).expect("a chunk has at most 4096 blocks")
 }
@@ -94,13 +94,13 @@ impl Address {
     }
 }
 
-/// What a store may take.
+/// Resource limits of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoreLimits {
     /// Whole blocks that wait in memory for the disk, in all: from there on
     /// [`super::Store::has_room`] says no.
     pub dirty_bytes_max: usize,
-    /// Of those: what is gathered in the hope of more bytes of its unit.
+    /// The part of those that is gathered in the hope of more bytes of its unit.
     pub gathered_bytes_max: usize,
     /// Bytes of the disk that are left to others when a file of chunks is made.
     pub left_bytes: u64,

@@ -53,7 +53,7 @@ use writing::Writes;
 pub const OPERATIONS_MAX: usize =
     writing::WRITES_MAX + checkpoint::OPERATIONS_MAX + reading::ACTIVE_MAX;
 
-/// Where the bytes of streams are kept.
+/// Store of the bytes of streams.
 #[derive(Debug)]
 pub struct Store {
     limits: StoreLimits,
@@ -82,7 +82,7 @@ impl Store {
     /// store.
     pub const FILE: &'static str = pointer::FILE;
 
-    /// Whether this is to be handed to [`Self::on_completed`].
+    /// Returns whether this completion is to be passed to [`Self::on_completed`].
     pub fn concerns(completed: &Completed) -> bool {
         match completed {
             Completed::Written { file, .. }
@@ -124,8 +124,8 @@ impl Store {
         }
     }
 
-    /// Whether more may be put. If not, too much waits for the disk, or the store has failed: the
-    /// caller applies nothing until there is room.
+    /// Returns whether more may be put. If not, too much waits for the disk, or the store has
+    /// failed: the caller applies nothing until there is room.
     pub fn has_room(&self) -> bool {
         self.failure.is_none() && self.writes.dirty_bytes() < self.limits.dirty_bytes_max
     }
@@ -149,7 +149,7 @@ impl Store {
         })
     }
 
-    /// What of a range is neither held nor dropped, in order.
+    /// Returns the parts of a range that are neither held nor dropped, in order.
     pub fn missing(&self, stream: StreamName, range: Range<u64>) -> Vec<Range<u64>> {
         match self.streams.get(&stream) {
             Some(known) => {
@@ -211,8 +211,8 @@ impl Store {
         streams.map(|(name, known)| (*name, known.kept_from()))
     }
 
-    /// Whether a checkpoint is worth while for the room alone: as much waits for one as a file has,
-    /// and as is a good part of all; or whatever waits, on a full disk.
+    /// Returns whether a checkpoint is worthwhile for the space alone: as many chunks wait for one
+    /// as a file has, and as are a good part of all; or any number waits, on a full disk.
     pub fn is_due(&self) -> bool {
         let waiting = self.released.len() as u64;
         let worth = waiting >= self.checkpoint_chunks() || self.is_full();
@@ -239,13 +239,13 @@ impl Store {
         self.failure.as_deref()
     }
 
-    /// What the store lacks and waits for: room on the disk, or descriptors.
+    /// Returns the resource that the store lacks and waits for: disk space, or descriptors.
     pub fn short(&self) -> Option<&str> {
         let checkpoint = self.checkpoint.as_ref().and_then(Checkpoint::short);
         self.space.short().or(checkpoint).or_else(|| self.writes.short())
     }
 
-    /// Whether what is put from now on has to wait in memory for room on the disk.
+    /// Returns whether bytes put from now on have to wait in memory for disk space.
     pub fn is_full(&self) -> bool {
         self.space.is_full()
     }
@@ -266,7 +266,7 @@ impl Store {
         self.writes.dirty_bytes()
     }
 
-    /// How files are cut: as the one who made the store asked for.
+    /// Returns the layout of files, as requested when the store was made.
     pub fn layout(&self) -> Layout {
         self.layout
     }

@@ -84,7 +84,7 @@ impl Place {
         }
     }
 
-    /// Whether a store of this layout could have said it.
+    /// Returns whether a store of this layout could have such a place.
     fn is_possible(&self, layout: Layout) -> bool {
         let unit = layout.unit_blocks();
         let there = self.key.0 < POSITION_MAX / layout.chunk() && self.key.1 < ATTEMPTS_MAX;
@@ -100,8 +100,8 @@ impl Place {
 #[derive(Clone, Copy, Debug)]
 pub struct Bulk<'a> {
     bytes: &'a [u8],
-    /// What they are a part of, and where in it: written from there, if they lie as a disk wants
-    /// it.
+    /// The blocks that the bytes are a part of, and the offset in them: written from there, if they
+    /// are aligned as a disk needs it.
     whole: Option<(&'a Blocks, usize)>,
 }
 
@@ -130,7 +130,7 @@ impl<'a> Bulk<'a> {
     }
 }
 
-/// Whose chunk it is, and whether the catalogue says so.
+/// Owner of a chunk, and whether the catalogue names it as such.
 type Owner = (StreamName, (u64, u32), bool);
 
 impl Store {
@@ -194,7 +194,7 @@ impl Store {
         self.writes.placed_now()
     }
 
-    /// Where these bytes are, if all of them are on stable storage for certain.
+    /// Returns the places of these bytes, if all of them are certainly on stable storage.
     pub fn places(&self, stream: StreamName, range: Range<u64>) -> Option<Vec<Place>> {
         let known = self.streams.get(&stream)?;
         known.durable_places(range, self.layout)
@@ -284,17 +284,17 @@ impl Store {
     }
 }
 
-/// What a claim made needless in memory.
+/// Memory that a claim made needless.
 #[derive(Debug, Default)]
 pub(super) struct Freed {
     /// Whole blocks that waited for a place.
     pub(super) cut_bytes: usize,
-    /// What shared a run or a cut with what is claimed, and is held no more.
+    /// Bytes that shared a run or a cut with the claimed ones, and are held no more.
     pub(super) others: Vec<(u64, Vec<u8>)>,
 }
 
 impl Stream {
-    /// Where these bytes are, if all are on stable storage for certain.
+    /// Returns the places of these bytes, if all are certainly on stable storage.
     fn durable_places(&self, range: Range<u64>, layout: Layout) -> Option<Vec<Place>> {
         if self.held().first_missing(range.clone()).is_some() {
             return None;

@@ -7,10 +7,10 @@ use quorate_log::disk::sealed;
 pub(super) const FILE: &str = "catalogue";
 const FIRST_LINE: &str = "quorate catalogue 1";
 
-/// Where the catalogue lies, and what it is.
+/// Location of the catalogue, and its description.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Pointer {
-    /// What was put for all slots below this one is in it.
+    /// The catalogue covers everything put for slots below this one.
     pub(super) at: Slot,
     /// Number of its file.
     pub(super) file: u64,

@@ -53,12 +53,12 @@ impl Ranges {
         }
     }
 
-    /// Whether a position is in the set.
+    /// Returns whether a position is in the set.
     pub fn contains(&self, position: u64) -> bool {
         self.end_of(position) > position
     }
 
-    /// Where the range ends that `position` is in; `position` itself if it is in none.
+    /// Returns the end of the range that `position` is in; `position` itself if it is in none.
     pub fn end_of(&self, position: u64) -> u64 {
         let before = self.ranges.range(..=position).next_back();
         before.map_or(position, |(_, end)| (*end).max(position))
@@ -72,8 +72,8 @@ impl Ranges {
         (from < to).then_some(from..to)
     }
 
-    /// Where the first range begins that reaches behind `position`: `position` itself if it is in
-    /// one.
+    /// Returns the start of the first range that reaches past `position`: `position` itself if it
+    /// is in one.
     pub fn next(&self, position: u64) -> Option<u64> {
         if self.contains(position) {
             return Some(position);
@@ -82,7 +82,7 @@ impl Ranges {
         behind.next().map(|(start, _)| *start)
     }
 
-    /// Whether nothing is in the set.
+    /// Returns whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }

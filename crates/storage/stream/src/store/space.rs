@@ -20,7 +20,7 @@ const AHEAD_MAX: u32 = 4;
 /// Turns without a chunk taken after which an idle file is deleted.
 const QUIET_TURNS: u32 = 1 << 12;
 
-/// What a file is made for.
+/// Purpose of a new file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
     Chunks,
@@ -43,7 +43,7 @@ pub(super) type Made = Result<(u64, u64), DiskError>;
 struct Peak {
     /// Since the last catalogue.
     since: u64,
-    /// Of late.
+    /// The recent peak.
     usual: u64,
 }
 
@@ -69,15 +69,14 @@ pub(super) struct Space {
     free: BTreeSet<Address>,
     /// Chunks in use, of all files.
     used: u64,
-    /// Where the last chunk was taken: the next one is taken behind it, so that few files are
+    /// Address of the last chunk taken: the next one is taken after it, so that few files are
     /// written to at a time.
     last: Address,
     /// No file ever had this number.
     next_number: u64,
     making: Option<Making>,
     hurried: bool,
-    /// How many files with free chunks there should be: one more each time that somebody waited for
-    /// one.
+    /// Wanted number of files with free chunks: one more each time that a write waited for one.
     ahead: u32,
     peak: Peak,
     /// Turns since a chunk was taken or an idle file deleted.
@@ -125,7 +124,7 @@ impl Space {
         free
     }
 
-    /// Whether there is such a file.
+    /// Returns whether there is such a file.
     pub(super) fn has_file(&self, number: u64) -> bool {
         self.files.contains_key(&number)
     }
@@ -204,17 +203,17 @@ impl Space {
         self.short.as_deref()
     }
 
-    /// Whether there is no chunk, and none can be made now.
+    /// Returns whether no chunk is free, and none can be made now.
     pub(super) fn is_full(&self) -> bool {
         self.short.is_some() && self.free.is_empty()
     }
 
-    /// Whether a file is being made.
+    /// Returns whether a file is being made.
     pub(super) fn is_making(&self) -> bool {
         self.making.is_some()
     }
 
-    /// Makes the next file of chunks in time; `waiting` says that somebody waits for a chunk, or
+    /// Makes the next file of chunks in time; `waiting` is set while a write waits for a chunk, or
     /// for the disk.
     pub(super) fn keep_ahead<D: Disk>(&mut self, waiting: bool, left_bytes: u64, disk: &mut D) {
         self.rest(disk);
@@ -234,7 +233,8 @@ impl Space {
             }
             return;
         }
-        // Where none could be made somebody may hold back for it, and asks for no chunk.
+        // After a failure to make one, writes may be held back for lack of space, and request no
+        // chunk.
         let used = !self.files.is_empty() || self.short.is_some();
         let scarce = used && free < u64::from(self.layout.file_chunks * self.ahead);
         if !waiting && !scarce || !self.patience.may_try() {

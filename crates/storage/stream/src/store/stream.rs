@@ -1,5 +1,4 @@
-//! What is held of one stream: bytes gathered in memory, whole blocks on their way, chunks on the
-//! disk.
+//! State of one stream: bytes gathered in memory, whole blocks in flight, chunks on the disk.
 
 use std::{collections::BTreeMap, ops::Range};
 
@@ -27,7 +26,7 @@ pub(super) struct Stream {
     /// Bytes that were not written, by their position. A run lies within one unit; two runs never
     /// touch in one.
     runs: BTreeMap<u64, Vec<u8>>,
-    /// Of the bytes in runs: those that make whole blocks.
+    /// The part of the bytes in runs that makes whole blocks.
     gathered: usize,
     /// Whole blocks that have no place yet, by their position.
     cuts: BTreeMap<u64, Cut>,
@@ -46,7 +45,7 @@ pub(super) struct Cut {
     pub(super) bytes: usize,
 }
 
-/// Where a byte is.
+/// Location of a byte.
 pub(super) enum Source<'a> {
     /// Not here.
     Missing,
@@ -92,7 +91,8 @@ impl Stream {
         runs.chain(cuts)
     }
 
-    /// How many bytes behind this position, which is below the end of a held range, are not kept.
+    /// Returns how many bytes from this position on, which is below the end of a held range, are
+    /// not kept.
     fn dropped_of(&self, position: u64) -> usize {
         let dropped = self.kept_from.saturating_sub(position);
         usize::try_from(dropped).expect("of a block")
@@ -237,7 +237,7 @@ impl Stream {
         freed
     }
 
-    /// Where the chunk of this name is.
+    /// Returns the address of the chunk of this name.
     pub(super) fn address_of(&self, key: (u64, u32)) -> Option<Address> {
         self.chunks.get(&key).map(|chunk| chunk.address)
     }
@@ -274,7 +274,7 @@ impl Stream {
         self.cuts.remove(&position)
     }
 
-    /// Whether this cut waits.
+    /// Returns whether this cut waits.
     pub(super) fn has_cut(&self, position: u64, id: u64) -> bool {
         self.cuts.get(&position).is_some_and(|cut| cut.id == id)
     }
@@ -319,7 +319,7 @@ impl Stream {
         self.chunks.range_mut((part, 0)..=(part, u32::MAX))
     }
 
-    /// Whether the chunk at this address has a span, or one that it became part of.
+    /// Returns whether the chunk at this address has a span, or one that it became part of.
     pub(super) fn still_has(&self, part: u64, address: Address, span: Span) -> bool {
         self.of_part(part).any(|(_, chunk)| chunk.address == address && chunk.still_has(span))
     }
@@ -337,7 +337,7 @@ impl Stream {
         at(span.from).max(self.kept_from).min(to)..to
     }
 
-    /// Where the byte at a position is.
+    /// Returns the location of the byte at a position.
     pub(super) fn source(&self, position: u64, layout: Layout) -> Source<'_> {
         if !self.held.contains(position) {
             return Source::Missing;

@@ -16,12 +16,12 @@ use super::{
     stream::{Cut, Stream},
 };
 
-/// Writes of streams' bytes in flight at a time, and how many of them may be some that nobody waits
-/// for.
+/// Most writes of streams' bytes in flight at a time, and the most of them that may be writes
+/// without a waiting reader or caller.
 pub(super) const WRITES_MAX: usize = 16;
 const LATER_MAX: usize = 4;
 
-/// What is on its way.
+/// Writes that wait or are in flight.
 #[derive(Debug, Default)]
 pub(super) struct Writes {
     /// Cuts without a place, in the order in which they get one. Some are not needed any more.
@@ -33,15 +33,15 @@ pub(super) struct Writes {
     /// With a place, and not begun. They are written even if they are not needed any more: a
     /// catalogue that is being written may name them.
     placed: VecDeque<(Write, Output)>,
-    /// The same, of units that somebody waits for.
+    /// The same, of units that are waited for.
     hurried: VecDeque<(Write, Output)>,
     /// By number: placed or in flight.
     outstanding: BTreeMap<u64, Write>,
     outstanding_bytes: usize,
     in_flight: usize,
-    /// Of those, the ones that nobody waits for.
+    /// The part of those that is not waited for.
     later: usize,
-    /// Of the next write. They are given in the order of places.
+    /// Number of the next write. Numbers are assigned in the order of places.
     next_number: u64,
     /// Bytes that were placed and are on stable storage, for the caller to hear of.
     done: VecDeque<(StreamName, Range<u64>)>,
@@ -85,12 +85,12 @@ impl Writes {
         self.waiting_bytes += cut.bytes;
     }
 
-    /// Whether something waits for its place, or to be written.
+    /// Returns whether any bytes wait for their place, or to be written.
     pub(super) fn is_waiting(&self) -> bool {
         !self.waiting.is_empty() || !self.placed.is_empty() || !self.hurried.is_empty()
     }
 
-    /// Whether something waits for its place.
+    /// Returns whether any bytes wait for their place.
     pub(super) fn waits_for_place(&self) -> bool {
         !self.waiting.is_empty()
     }
@@ -100,7 +100,7 @@ impl Writes {
         self.done.pop_front()
     }
 
-    /// What waited is not needed any more.
+    /// Notes that waiting bytes are not needed any more.
     pub(super) fn cancelled(&mut self, bytes: usize) {
         self.waiting_bytes -= bytes;
     }
@@ -129,7 +129,7 @@ impl Writes {
         self.next_number
     }
 
-    /// Whether all writes with smaller numbers have ended.
+    /// Returns whether all writes with smaller numbers have ended.
     pub(super) fn are_done_below(&self, number: u64) -> bool {
         let first = self.outstanding.first_key_value();
         first.is_none_or(|(first, _)| *first >= number)
@@ -140,7 +140,8 @@ impl Writes {
         std::mem::take(&mut self.unflushed)
     }
 
-    /// The next write to be begun: one that somebody waits for, or one of a few others.
+    /// Returns the queue of the next write to begin: one that is waited for, or one of a few
+    /// others.
     fn next(&mut self) -> Option<&mut VecDeque<(Write, Output)>> {
         if self.in_flight >= WRITES_MAX {
             return None;
@@ -320,7 +321,7 @@ impl Store {
         }
     }
 
-    /// What could not be written stays in memory, where it can be read.
+    /// Keeps the bytes of a failed write in memory, where they can be read.
     fn take_back(&mut self, write: Write, output: Output) {
         let Some(stream) = self.streams.get_mut(&write.stream) else {
             return;

@@ -1,8 +1,8 @@
-//! The table as rows: what a persistent service keeps beside its data, and what a snapshot carries.
+//! The table as rows: persistent services keep them next to their data, and snapshots carry them.
 //!
-//! Two rows for each stream: its pieces, which change when a writer comes or goes, and its end,
-//! which changes with every byte. One for each owner: the last inner stream that it opened. Keys
-//! are `S` and the name, `E` and the name, `O` and the owner.
+//! Two rows for each stream: its pieces, which change when a writer opens or closes it, and its
+//! end, which changes with every byte. One for each owner: the last inner stream that it opened.
+//! Keys are `S` and the name, `E` and the name, `O` and the owner.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -78,12 +78,12 @@ impl fmt::Display for Unreadable {
 impl std::error::Error for Unreadable {}
 
 impl Table {
-    /// Whether a row of this key is the table's.
+    /// Returns whether a row of this key is the table's.
     pub fn is_row(key: &[u8]) -> bool {
         matches!(key.first(), Some(&(b'S' | b'E' | OWNER)))
     }
 
-    /// Whether a row of this key is the one that a stream has while it is there.
+    /// Returns whether a row of this key is the one that a stream has while it exists.
     pub fn is_stream(key: &[u8]) -> bool {
         key.first() == Some(&Part::Pieces.prefix())
     }

@@ -113,8 +113,8 @@ fn takeover_fences_the_first_writer_for_good() {
     assert_eq!(open(&mut table, How::Continue, 2, 3), opened(13, 3));
 }
 
-/// A takeover that was asked twice, because nobody heard the answer, may be executed late: behind
-/// another one.
+/// A takeover that was sent twice, because its answer was lost, may be executed late: after another
+/// one.
 #[test]
 fn late_takeover_does_not_undo_a_later_one() {
     let mut table = Table::default();
@@ -129,7 +129,7 @@ fn late_takeover_does_not_undo_a_later_one() {
     assert_eq!(content(&mut table, 3, 5, 7), 5..7, "the last goes on");
     assert_eq!(close(&mut table, 3, false), Ok(Done::Closed { at: 12 }));
     assert_eq!(open(&mut table, How::Append, 2, 4), Err(Denied::Fenced));
-    // Nor one of those who only appended when nobody else did.
+    // Nor does a late takeover undo an append to a stream without a writer.
     open(&mut table, How::Append, 4, 4).unwrap();
     assert_eq!(open(&mut table, How::Takeover, 3, 5), Err(Denied::Fenced));
     let restored = Table::restore(table.rows()).unwrap();
