@@ -1,4 +1,4 @@
-//! Who checks passwords: slow work, for a thread of its own.
+//! Password checks: slow work, for a thread of its own.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -6,7 +6,8 @@ use crate::Claim;
 
 /// Takes passwords to be checked, and says later whether they fit.
 pub trait Checker: fmt::Debug {
-    /// Whether it is taken: the verdict comes with this ticket. `false`: too many wait.
+    /// Returns whether the check is accepted: the verdict comes with this ticket. `false`: too many
+    /// wait.
     fn check(&mut self, ticket: u64, hash: &str, password: &[u8]) -> bool;
 
     /// The next verdict: whether the password of that ticket fits its hash.
@@ -30,7 +31,7 @@ impl<T> Default for Desk<T> {
 /// Why a password is not checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotChecked {
-    /// Nobody does that here.
+    /// There is no checker here.
     Never,
     /// Too many wait.
     Busy,
@@ -54,12 +55,13 @@ impl<T> Desk<T> {
         Ok(ticket)
     }
 
-    /// Nobody waits for this verdict any more.
+    /// Drops the request: its verdict is not needed any more.
     pub fn forget(&mut self, ticket: u64) {
         self.open.remove(&ticket);
     }
 
-    /// The next verdict that somebody waits for: the ticket, whose, and whether the password fits.
+    /// Returns the next verdict that is still needed: the ticket, its requester, and whether the
+    /// password fits.
     pub fn verdict(&mut self) -> Option<(u64, T, bool)> {
         let checker = self.checker.as_mut()?;
         loop {

@@ -1,4 +1,4 @@
-//! What is asked of the table of users, and what it answers; as values and as bytes.
+//! Commands to the table of users, and its answers; as values and as bytes.
 
 use std::fmt;
 
@@ -7,10 +7,10 @@ use crate::{
     role::Role,
 };
 
-/// What becomes of a user's password.
+/// Change of a user's password.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Password {
-    /// It stays as it is.
+    /// The password stays as it is.
     Keep,
     /// There is none: only a certificate lets the user in.
     None,
@@ -36,9 +36,9 @@ pub enum Command {
     Set {
         /// Who.
         name: String,
-        /// What they may do; `None`: as before.
+        /// The user's role; `None`: as before.
         role: Option<Role>,
-        /// How they prove who they are, besides certificates.
+        /// The user's proof of identity, besides certificates.
         password: Password,
     },
     /// There is no such user any more.
@@ -46,7 +46,7 @@ pub enum Command {
         /// Who.
         name: String,
     },
-    /// There are no users any more: everybody may do everything again.
+    /// Removes all users: all callers may do everything again.
     Open,
 }
 
@@ -64,7 +64,7 @@ pub enum Denied {
     NoRole = 19,
     /// As many users as there may be.
     Full = 20,
-    /// Nobody could change users any more.
+    /// No user could change users any more.
     LastAdmin = 21,
     /// The hash is none of this version.
     Hash = 22,

@@ -1,7 +1,7 @@
 //! Fields of commands and of the table as bytes: big-endian, taken off the front, bounded by what
 //! is there.
 
-/// What is left.
+/// The remaining bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fields<'a>(pub(crate) &'a [u8]);
 

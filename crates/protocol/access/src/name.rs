@@ -5,7 +5,7 @@ use std::{borrow::Borrow, fmt};
 
 /// No name is longer: it is a label of a DNS name.
 pub const NAME_BYTES_MAX: usize = 63;
-/// Who has not said who they are.
+/// Name of callers that have not identified themselves.
 pub const DEFAULT: &str = "default";
 
 /// A user's name: small letters, digits and dashes.
@@ -28,7 +28,7 @@ impl Name {
         &self.0
     }
 
-    /// Whether it stands for those who have not said who they are.
+    /// Returns whether the name stands for callers that have not identified themselves.
     pub fn is_default(&self) -> bool {
         self.0 == DEFAULT
     }

@@ -7,7 +7,8 @@ use argon2::{
 
 /// No password is longer.
 pub const PASSWORD_BYTES_MAX: usize = 512;
-/// What a hash may ask for: it comes out of the log, and must not take all the memory.
+/// Bounds on the cost that a hash may ask for: it comes out of the log, and must not take all the
+/// memory.
 const MEMORY_KIB_MAX: u32 = 64 << 10;
 const PASSES_MAX: u32 = 8;
 const LANES_MAX: u32 = 4;
@@ -49,7 +50,8 @@ pub fn hash(password: &[u8]) -> Result<String, Unusable> {
     }
 }
 
-/// Whether this is the password of that hash. Takes as long for a wrong one as for the right one.
+/// Returns whether this is the password of that hash. Takes as long for a wrong one as for the
+/// right one.
 pub fn fits(hash: &str, password: &[u8]) -> bool {
     let Ok(hash) = PasswordHash::new(hash) else {
         return false;

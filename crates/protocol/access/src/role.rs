@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
-/// What somebody may do.
+/// Permissions of a user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Role {
