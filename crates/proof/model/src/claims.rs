@@ -1,5 +1,6 @@
-//! What clients of a durable group heard to be in memory at a quorum, and whether that held
-//! ([less-4]): votes as they are cast, and who has lost which before it was on a disk.
+//! Notifications to clients of a durable group that a value is in memory at a quorum, and whether
+//! they held ([less-4]): votes as they are cast, and the members that lost some before they were on
+//! a disk.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,9 +15,9 @@ use quorate_core::{
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Cast {
     value: Value,
-    /// Whoever cast one.
+    /// Members that cast one.
     by: BTreeSet<Member>,
-    /// Of those: who has not lost it since.
+    /// The part of them that has not lost it since.
     kept: BTreeSet<Member>,
 }
 
@@ -24,7 +25,7 @@ struct Cast {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Claims {
     cast: BTreeMap<(Slot, Ballot), Cast>,
-    /// What clients were told.
+    /// Slots and ballots that clients were notified of.
     told: BTreeSet<(Slot, Ballot)>,
 }
 
@@ -58,7 +59,8 @@ impl Claims {
         Some((cast.value, cast.by.iter().copied().collect()))
     }
 
-    /// What was told of this slot: the ballot, the value, and who has not lost the vote.
+    /// Returns the notifications for this slot: the ballot, the value, and the members that have
+    /// not lost the vote.
     pub fn of(&self, slot: Slot) -> impl Iterator<Item = (Ballot, Value, Vec<Member>)> + '_ {
         let told = self.told.range((slot, Ballot::ZERO)..(slot.next(), Ballot::ZERO));
         told.filter_map(|key| {

@@ -1,6 +1,6 @@
-//! A node's device in the model: both programs, cells in a ring, steps that are under way when
-//! orders come, and what its owner has yet to hear ([offload-6], [offload-8], [offload-12],
-//! [offload-14]).
+//! A node's device in the model: both programs, cells in a ring, steps that are in flight when
+//! orders come, and reports that its owner has yet to receive ([offload-6], [offload-8],
+//! [offload-12], [offload-14]).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -29,7 +29,7 @@ pub enum Frame {
         ballot: Ballot,
         /// The slot.
         slot: Slot,
-        /// What is stored.
+        /// The stored value.
         value: Value,
         /// Who, in the configuration of the ballot's era.
         position: u8,
@@ -45,7 +45,7 @@ pub enum Frame {
     },
 }
 
-/// What a coordinator knows of a slot that it gave out.
+/// A coordinator's state of a slot that it assigned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Given {
     ballot: Ballot,
@@ -54,7 +54,7 @@ struct Given {
     voters: u16,
 }
 
-/// What a coordinator was started with.
+/// Parameters that a coordinator was started with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Start {
     ballot: Ballot,
@@ -62,7 +62,7 @@ struct Start {
     quorum: u8,
 }
 
-/// What an owner waits for: an order that is carried out in two steps.
+/// An order carried out in two steps, which the owner waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Draining {
     Fence { ballot: Ballot, hint: bool },
@@ -90,7 +90,7 @@ pub struct Device {
     // Its owner.
     orders: VecDeque<Order>,
     draining: Option<Draining>,
-    /// What it voted for and was not told yet.
+    /// Votes that were cast and not reported yet.
     pub tap: Vec<Word>,
     told_to: Slot,
     first: Slot,
@@ -100,7 +100,7 @@ pub struct Device {
     looks: usize,
 }
 
-/// What a step of a device brought about.
+/// Results of a device's step.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Done {
     /// For all devices.
@@ -119,7 +119,7 @@ impl Device {
         Self { cells, ..Self::default() }
     }
 
-    /// How many cells each of its programs has.
+    /// Returns the number of cells of each of its programs.
     pub fn cells(&self) -> u64 {
         self.cells
     }
@@ -163,12 +163,12 @@ impl Device {
         self.orders.push_back(order);
     }
 
-    /// Whether something is ordered, or runs.
+    /// Returns whether any order or step is in flight.
     pub fn is_busy(&self) -> bool {
         !self.orders.is_empty() || self.draining.is_some() || self.giving.is_some()
     }
 
-    /// Whether it votes.
+    /// Returns whether the device votes.
     pub fn is_armed(&self) -> bool {
         self.armed.is_some()
     }
@@ -409,7 +409,7 @@ impl Device {
         done
     }
 
-    /// Whether it would be told anything.
+    /// Returns whether there is anything to report.
     pub fn has_news(&self) -> bool {
         let counted = self.counted.first().is_some_and(|slot| *slot < self.told_to);
         let next = |start: Start| self.given_at(start.ballot, self.told_to);
@@ -417,8 +417,8 @@ impl Device {
         self.started.is_some() && (given || counted)
     }
 
-    /// What the owner of a coordinator reads of it next: the value of one more slot in order, and
-    /// what was counted.
+    /// Returns the coordinator's next report to its owner: the value of one more slot in order, and
+    /// the counted slots.
     pub fn tell(&mut self) -> Vec<Word> {
         let mut words = Vec::new();
         let Some(Start { ballot, .. }) = self.started else {

@@ -22,10 +22,10 @@ pub struct Entry {
     pub record: Record,
     /// The node's hard state when the record was appended.
     pub hard: HardState,
-    /// Whether it cannot be read any more.
+    /// The record cannot be read any more.
     pub lost: bool,
-    /// The bytes of its value for slots from here on are in it: content that nobody needs comes
-    /// without, as a record of its own ([stream-4]).
+    /// The bytes of its value for slots from here on are in it: content that is not needed is
+    /// recorded without bytes, as a record of its own ([stream-4]).
     pub bytes_from: Slot,
     /// [snap-5] Content that was learned without its bytes: as far as they are kept, they are
     /// looked for.
@@ -33,7 +33,8 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Whether it can be read, and is a vote for this value in this slot, or its decision.
+    /// Returns whether the record can be read, and is a vote for this value in this slot, or its
+    /// decision.
     fn is_about(&self, slot: Slot, value: &Value) -> bool {
         match self.record {
             Record::Vote { range, value: held, .. } | Record::Decided { range, value: held } => {
@@ -48,7 +49,7 @@ impl Entry {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Disk {
     entries: Vec<Entry>,
-    /// Bytes of streams that were learned without, and came later: beside the log, and safe.
+    /// Bytes of streams that were learned without, and arrived later: outside the log, and safe.
     stored: BTreeSet<(StreamName, u64)>,
     /// Entries below are on stable storage.
     persisted: usize,
@@ -56,16 +57,15 @@ pub struct Disk {
     base: usize,
     /// Losses among entries before this were owned up to, by a new incarnation.
     owned_to: usize,
-    /// Where the log starts, and the eras there: a durable snapshot stands for what is below.
-    /// Entries about slots below stay, as they do in a segment that is not used again yet
-    /// ([snap-3]).
+    /// Start of the log, and the eras there: a durable snapshot stands for what is below. Entries
+    /// about slots below stay, as they do in a segment that is not recycled yet ([snap-3]).
     rebased: Option<(Slot, Eras)>,
     /// [trim-1] Nothing stands for what is below: the eras are those that an auxiliary knew when it
     /// forgot.
     hollow: bool,
 }
 
-/// What a restarted node finds.
+/// State that a restarted node finds.
 #[derive(Clone, Debug)]
 pub struct Found {
     /// For the core.
@@ -112,7 +112,7 @@ impl Disk {
         self.rebased.as_ref().map_or_else(founded, |(_, eras)| eras.clone())
     }
 
-    /// What the last record about this slot says, on stable storage or not.
+    /// Returns the value in the last record about this slot, on stable storage or not.
     pub fn last_word(&self, slot: Slot) -> Option<Value> {
         self.entries.iter().rev().find_map(|entry| match entry.record {
             Record::Vote { range, value, .. } | Record::Decided { range, value }
@@ -124,8 +124,8 @@ impl Disk {
         })
     }
 
-    /// Whether this value is on stable storage for this slot, `bytes` included or not, whatever
-    /// for; or a snapshot stands for the slot.
+    /// Returns whether this value is on stable storage for this slot, `bytes` included or not, in
+    /// any kind of record; or a snapshot stands for the slot.
     pub fn holds(&self, slot: Slot, value: &Value, bytes: bool) -> bool {
         if slot < self.log_start() {
             return !self.hollow;
@@ -136,8 +136,8 @@ impl Disk {
         self.entries[..self.persisted].iter().any(same)
     }
 
-    /// Whether a crash at this moment leaves this as the last word about the slot, or a snapshot in
-    /// its place.
+    /// Returns whether a crash at this moment leaves this as the last record about the slot, or a
+    /// snapshot in its place.
     pub fn lasts(&self, slot: Slot, value: &Value) -> bool {
         if slot < self.log_start() {
             return !self.hollow;
@@ -154,13 +154,14 @@ impl Disk {
         last == Some(*value)
     }
 
-    /// Whether a crash at this moment leaves it written down that this slot is decided.
+    /// Returns whether a crash at this moment leaves a record that this slot is decided.
     pub fn says_decided(&self, slot: Slot) -> bool {
         let safe = self.entries[..self.persisted].last();
         slot < self.log_start() || safe.is_some_and(|entry| slot < entry.hard.decided_to)
     }
 
-    /// Whether the log says something about this value in this slot, safe or not, with its bytes.
+    /// Returns whether the log has a record of this value in this slot, safe or not, with its
+    /// bytes.
     pub fn has_bytes(&self, slot: Slot, value: &Value) -> bool {
         let mut entries = self.entries.iter();
         entries.any(|entry| {
@@ -174,7 +175,8 @@ impl Disk {
         bytes.any(|byte| self.stored.contains(&byte))
     }
 
-    /// Whether it says something about this value in this slot that was learned without bytes.
+    /// Returns whether the log has a record of this value in this slot that was learned without
+    /// bytes.
     pub fn is_bare(&self, slot: Slot, value: &Value) -> bool {
         let mut entries = self.entries.iter();
         entries.any(|entry| entry.bare && entry.is_about(slot, value))
@@ -195,20 +197,20 @@ impl Disk {
         self.stored.insert(byte);
     }
 
-    /// Whether it says something about it without them: they were not needed then, and never will
-    /// be.
+    /// Returns whether the log has a record of it without bytes: they were not needed then, and
+    /// never will be.
     pub fn needed_no_bytes(&self, slot: Slot, value: &Value) -> bool {
         let mut entries = self.entries.iter();
         entries.any(|entry| slot < entry.bytes_from && !entry.bare && entry.is_about(slot, value))
     }
 
-    /// Whether it says something about it at all.
+    /// Returns whether the log has any record of it.
     pub fn speaks_of(&self, slot: Slot, value: &Value) -> bool {
         let mut entries = self.entries.iter();
         entries.any(|entry| entry.is_about(slot, value))
     }
 
-    /// Whether this byte of a stream is in the log, safe or not.
+    /// Returns whether this byte of a stream is in the log, safe or not.
     pub fn has_byte(&self, byte: (StreamName, u64)) -> bool {
         let has = |entry: &Entry| match entry.record {
             Record::Vote { range, value, .. } | Record::Decided { range, value } => {
@@ -220,17 +222,17 @@ impl Disk {
         self.stored.contains(&byte) || self.entries.iter().any(has)
     }
 
-    /// Whether something on stable storage cannot be read any more.
+    /// Returns whether any record on stable storage cannot be read any more.
     pub fn is_damaged(&self) -> bool {
         self.entries.iter().any(|entry| entry.lost)
     }
 
-    /// How many entries are on stable storage.
+    /// Returns the number of entries on stable storage.
     pub fn persisted(&self) -> usize {
         self.persisted
     }
 
-    /// How many entries wait.
+    /// Returns the number of waiting entries.
     pub fn waiting(&self) -> usize {
         self.entries.len() - self.persisted
     }
@@ -260,7 +262,7 @@ impl Disk {
         }
     }
 
-    /// What is lost by now was votes and promises of an earlier incarnation.
+    /// Acknowledges all losses by now, as votes and promises of an earlier incarnation.
     pub fn own_up(&mut self) {
         self.owned_to = self.entries.len();
     }
@@ -297,7 +299,7 @@ impl Disk {
         self.owned_to = self.owned_to.min(from);
     }
 
-    /// Whether a record for this holds; among all entries, or those on stable storage only.
+    /// Returns whether a record for this holds; among all entries, or those on stable storage only.
     pub fn has_vote(&self, ballot: Ballot, slot: Slot, durable: bool) -> bool {
         let to = if durable { self.persisted } else { self.entries.len() };
         self.entries[..to].iter().rev().any(|entry| {
@@ -306,21 +308,22 @@ impl Disk {
         })
     }
 
-    /// Whether the round of this ballot is on stable storage.
+    /// Returns whether the round of this ballot is on stable storage.
     pub fn has_round(&self, ballot: Ballot) -> bool {
         let round = Record::Round { ballot };
         self.entries[..self.persisted].iter().rev().any(|entry| entry.record == round)
     }
 
-    /// Whether a promise of this ballot or a higher one is on stable storage: every entry restates
-    /// the promise of its step ([disk-1]), also one that a crash parted from the vote behind it.
+    /// Returns whether a promise of this ballot or a higher one is on stable storage: every entry
+    /// restates the promise of its step ([disk-1]), also one that a crash parted from the vote
+    /// after it.
     pub fn has_promise(&self, ballot: Ballot) -> bool {
         let mut entries = self.entries[..self.persisted].iter().rev();
         entries.any(|entry| entry.hard.promised >= ballot)
     }
 
-    /// What recovery makes of it, the way quorate-log does: the last batch restates the hard state,
-    /// and the last record on a slot is the last word on it. Around a loss the headers say which
+    /// Returns the recovered state, computed the way quorate-log does: the last batch restates the
+    /// hard state, and the last record of a slot is final. Around a loss the headers say which
     /// slots it may have been about ([disk-8]).
     pub fn recover(&self, founding: &Configuration) -> Found {
         let mut hard = self.entries.last().map(|entry| entry.hard);

@@ -14,7 +14,7 @@ pub struct Edit {
     pub file: String,
     /// Must occur exactly once.
     pub find: String,
-    /// What comes in its place.
+    /// The replacement.
     pub replace: String,
 }
 
@@ -23,7 +23,7 @@ pub struct Edit {
 pub struct Mutant {
     /// Name of its file.
     pub name: String,
-    /// What is wrong with it.
+    /// The defect.
     pub about: String,
     /// The rules that it breaks.
     pub rules: Vec<String>,
@@ -31,19 +31,19 @@ pub struct Mutant {
     pub profile: String,
     /// The properties that are watched; nothing else can catch it.
     pub properties: Vec<String>,
-    /// Whether a violation must be found; if not, `why`.
+    /// A violation must be found; if not, `why`.
     pub caught: bool,
     /// Why it is not.
     pub why: String,
     /// The budget.
     pub seconds: u64,
-    /// Whether the second act is played.
+    /// The second act is played.
     pub heal: bool,
     /// A unit test of the core that catches it, where blind search does not, or not soon.
     pub unit: Option<String>,
     /// The same, a transcript.
     pub transcript: Option<String>,
-    /// What is changed.
+    /// The edits.
     pub edits: Vec<Edit>,
 }
 

@@ -23,7 +23,7 @@ use crate::{claims::Claims, seen::Seen};
 pub struct Violation {
     /// Which one.
     pub property: Property,
-    /// What was seen.
+    /// Description of what was observed.
     pub seen: String,
 }
 
@@ -35,7 +35,7 @@ impl fmt::Display for Violation {
 
 macro_rules! properties {
     ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
-        /// What is watched.
+        /// Properties that are watched.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Property { $($(#[$doc])* $name,)* }
 
@@ -54,11 +54,11 @@ macro_rules! properties {
 properties! {
     /// A slot has one chosen value, and nodes that decide it decide the same.
     Agreement = "agreement",
-    /// What a node takes as decided was chosen before.
+    /// Any value that a node takes as decided was chosen before.
     DecidedIsChosen = "decided-is-chosen",
     /// Decisions come in slot order.
     DecidedInOrder = "decided-in-order",
-    /// What a restarted node takes from its log as decided was chosen.
+    /// Any value that a restarted node takes from its log as decided was chosen.
     Recovery = "recovery",
     /// A promise never goes back; no vote contradicts one.
     Promise = "promise",
@@ -74,7 +74,7 @@ properties! {
     Reads = "reads",
     /// A read by a lease sees all that was known to be decided when it was asked.
     LeasedReads = "leased-reads",
-    /// What a ring carries of a member is, word for word, what that member released.
+    /// Entries that a ring carries of a member are, word for word, those that the member released.
     Relayed = "relayed",
     /// No vote and no decision without the bytes.
     Bytes = "bytes",
@@ -82,19 +82,19 @@ properties! {
     Alarm = "alarm",
     /// An assertion of the core failed.
     Assertion = "assertion",
-    /// Whoever could be promised something knows a holder of every chosen value.
+    /// Any node that could be promised a ballot knows a holder of every chosen value.
     Holders = "holders",
     /// The output of a stream is a prefix of its input, the same on every node, and never taken
     /// back.
     Streams = "streams",
-    /// The group's time never goes back, whoever leads.
+    /// The group's time never goes back, also across leaders.
     Time = "time",
     /// In what a leader inherits nothing is new.
     Inheritance = "inheritance",
-    /// What clients hear to be on disks is there, at a quorum.
+    /// Values that clients were notified of as lasting are on disks, at a quorum.
     Lasting = "lasting",
-    /// What clients hear to be in memory was voted for by a quorum, and is decided unless one of
-    /// those loses its memory.
+    /// A value that clients were notified of as in memory was voted for by a quorum, and is decided
+    /// unless one of those loses its memory.
     Early = "early",
     /// After faults end, the group must get somewhere.
     Liveness = "liveness",
@@ -119,11 +119,11 @@ struct Bin {
 struct SlotView {
     bins: Vec<Bin>,
     chosen: Option<Value>,
-    /// What the first node to decide took it for.
+    /// Value that the first node to decide the slot took.
     decided: Option<Value>,
 }
 
-/// Whether this value changes the configuration, in whatever era.
+/// Returns whether this value changes the configuration, in any era.
 fn is_change(value: &Value) -> bool {
     matches!(value, Value::Reconfigure { .. })
 }
@@ -141,13 +141,13 @@ impl Watched {
         Self(properties.iter().fold(0, |bits, p| bits | 1 << *p as u32))
     }
 
-    /// Whether this one is.
+    /// Returns whether this property is watched.
     pub fn has(self, property: Property) -> bool {
         self.0 & (1 << property as u32) != 0
     }
 }
 
-/// What has happened so far, seen from everywhere at once.
+/// History of a run, observed from all nodes at once.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Observer {
     watched: Watched,
@@ -159,21 +159,21 @@ pub struct Observer {
     begun: Vec<(Slot, Configuration)>,
     proposed: BTreeMap<(Ballot, Slot), Value>,
     used: BTreeMap<Ballot, u64>,
-    /// The highest ballot that this member told somebody it had promised.
+    /// The highest ballot that this member reported as promised.
     told: BTreeMap<Member, Ballot>,
-    /// What members released to a ring.
+    /// Entries that members released to a ring.
     released: BTreeSet<(Ballot, RingEntry)>,
-    /// Every slot below was known to be decided by somebody.
+    /// Every slot below was known to some node to be decided.
     known_to: Slot,
     seen: Seen,
-    /// Who proposed the change that began the newest era.
+    /// Proposer of the change that began the newest era.
     changed_by: Option<NodeId>,
-    /// What clients heard to be in memory, where they ask for that.
+    /// Notifications to clients about values in memory, where clients ask for that.
     claims: Option<Claims>,
 }
 
 impl Observer {
-    /// Of a group with this founding configuration.
+    /// Creates the observer of a group with this founding configuration.
     pub fn new(founding: &Configuration, watched: Watched) -> Self {
         Self {
             watched,
@@ -287,12 +287,12 @@ impl Observer {
         self.eras.current()
     }
 
-    /// What the chosen prefix leads to.
+    /// Returns the eras that the chosen prefix leads to.
     pub fn eras(&self) -> &Eras {
         &self.eras
     }
 
-    /// Every slot below was known to be decided by somebody.
+    /// Returns the end of the slots that some node was known to have decided.
     pub fn known_to(&self) -> Slot {
         self.known_to
     }
@@ -368,13 +368,13 @@ impl Observer {
         self.changed_by = by;
     }
 
-    /// Whether a change of configuration is voted for and not chosen.
+    /// Returns whether a change of configuration is voted for and not chosen.
     pub(crate) fn has_open_change(&self) -> bool {
         let open = self.slots.iter().filter(|view| view.chosen.is_none());
         open.flat_map(|view| &view.bins).any(|bin| is_change(&bin.value))
     }
 
-    /// What this run came through, of what members choose.
+    /// Returns this run's counts of situations in members' choices.
     pub(crate) fn seen(&self) -> Seen {
         self.seen
     }
@@ -433,7 +433,7 @@ impl Observer {
         self.binds(ballot, range, value)
     }
 
-    /// Whether this value was proposed in this slot, in whatever ballot.
+    /// Returns whether this value was proposed in this slot, in any ballot.
     pub(crate) fn was_proposed(&self, slot: Slot, value: &Value) -> bool {
         let mut all = self.proposed.iter();
         all.any(|((_, other), known)| *other == slot && known == value)
@@ -483,7 +483,7 @@ impl Observer {
         self.seen.ring_votes += 1;
     }
 
-    /// Somebody passes this on.
+    /// Judges an entry that a member passes on.
     pub(crate) fn relays(&mut self, ballot: Ballot, entry: &RingEntry) -> Result<(), Violation> {
         self.seen.relayed += 1;
         let known = self.released.contains(&(ballot, *entry));

@@ -1,4 +1,4 @@
-//! What a random run is like: how many nodes, how they start, what happens how often.
+//! Profiles of random runs: number of nodes, their start, and the rates of events.
 
 use quorate_core::{
     configuration::{Configuration, Voter},
@@ -50,8 +50,8 @@ pub enum Profile {
     /// Votes that take a ring, any ring: laid anew at any moment, through members, learners,
     /// strangers, or in a star.
     Ring,
-    /// Devices that vote, give out slots and count; steps under way when they are fenced or taken
-    /// back, lost power, owners that die, frames of before.
+    /// Devices that vote, assign slots and count; steps in flight when they are fenced or
+    /// withdrawn, lost power, owners that die, old frames.
     Devices,
     /// Clients of a volatile group that want to hear when what was decided is on disks.
     Lasting,
@@ -62,16 +62,16 @@ pub enum Profile {
     Early,
 }
 
-/// How often a thing happens, relative to the others.
+/// Rates of events, relative to each other.
 #[derive(Clone, Copy, Debug)]
 pub struct Rates {
     /// A message arrives.
     pub deliver: u64,
-    /// Of these, in percent, one of the newest.
+    /// Percentage of these that deliver one of the newest messages.
     pub recent: u64,
     /// Records reach the disk.
     pub persist: u64,
-    /// Of these times, in percent, all of them at once.
+    /// Percentage of these in which all records reach the disk at once.
     pub persist_all: u64,
     /// A node tries to lead.
     pub campaign: u64,
@@ -206,7 +206,7 @@ impl Profile {
         Self::ALL.into_iter().find(|profile| profile.name() == name)
     }
 
-    /// What a seed makes of it.
+    /// Returns the plan of a seed.
     pub fn plan(self, seed: u64) -> Plan {
         let mut dice = Dice::new(seed, self as u64 + 1);
         let mut rates = self.rates();

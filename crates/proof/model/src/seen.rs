@@ -3,7 +3,8 @@
 
 use std::hash::{Hash, Hasher};
 
-/// How often. No part of a world's state: worlds that got somewhere by other ways are equal.
+/// Counts of situations. Not part of a world's state: worlds that reached a state by different
+/// paths are equal.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Seen {
     /// A change of configuration was chosen whose proposer is not that of the change before it.
@@ -35,7 +36,7 @@ pub struct Seen {
     pub lost_owners: u64,
     /// An owner told its client of bytes that are kept.
     pub acknowledged: u64,
-    /// A vote, or a decision, went on record without bytes that nobody needs.
+    /// A vote, or a decision, was recorded without bytes, which were not needed.
     pub hollow: u64,
     /// A part of a run was voted for.
     pub cut: u64,

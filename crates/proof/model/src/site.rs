@@ -25,13 +25,13 @@ use crate::{
 /// A node's machine.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Site {
-    /// Who it is.
+    /// The node, in its present incarnation.
     pub member: Member,
     /// Its device, which may live longer than its process.
     pub device: Device,
-    /// Who the device votes for.
+    /// The member that the device votes for.
     pub device_of: Member,
-    /// What it voted for as that.
+    /// Votes of the device for that member.
     pub(crate) device_cast: BTreeMap<Slot, (Ballot, Value)>,
     /// The process; `None` while it is down.
     pub node: Option<Node>,
@@ -43,24 +43,24 @@ pub struct Site {
     pub memory_from: usize,
     /// Bytes in memory: of a batch (slot 0), or of a stream (offset 0) at a position.
     held: BTreeSet<(Value, Slot)>,
-    /// What of its decisions is applied.
+    /// State applied from its decisions.
     pub applied: Applied,
-    /// What it offers of streams, if it leads.
+    /// Offers of streams, if it leads.
     pub offering: Offering,
     /// Decided values, in slot order.
     decided: Vec<(SlotRange, Value)>,
     decided_to: Slot,
-    /// What they make of the group's time.
+    /// The decisions' effect on the group's time.
     pub time: GroupTime,
     /// Bytes looked for.
     pub fetches: Vec<(Value, SlotRange)>,
     /// Decided values that a peer asked for.
     pub serves: Vec<(NodeId, SlotRange)>,
-    /// Where it wants its log to begin, as an auxiliary ([trim-1]).
+    /// Wanted start of its log, as an auxiliary ([trim-1]).
     pub forgets: Option<Slot>,
-    /// Who said that only a snapshot tells what it lacks.
+    /// The node that reported that only a snapshot has what is missing.
     pub needs: Option<NodeId>,
-    /// Whether its log has failed.
+    /// The log has failed.
     pub failed: bool,
     /// The sites that it can talk to, as it was told.
     pub connected: BTreeSet<usize>,
@@ -71,13 +71,13 @@ pub struct Site {
     pub confirmed: Option<ReadToken>,
     /// [snap-5] Bytes that are part of a stream by what was learned here, and are not here.
     pub lack: BTreeSet<(StreamName, u64)>,
-    /// It is being taught something without its bytes.
+    /// A value is being learned without its bytes.
     pub learns_bare: bool,
-    /// Whether the node was told that something is missing.
+    /// The node was notified that bytes are missing.
     pub told_lack: bool,
-    /// What other nodes said of their logs ([lie-2]).
+    /// Other nodes' reports of their logs ([lie-2]).
     pub witness: Witness,
-    /// Its disk has lost what others heard of, and nobody has told it yet.
+    /// The disk has lost what the site reported to others, and no peer has reminded it yet.
     pub lied: bool,
     /// [lie-5] A process was reminded of more: the next one is another incarnation.
     pub owes: bool,
@@ -169,7 +169,7 @@ impl Site {
         &self.decided
     }
 
-    /// What this slot decided, if that is known here.
+    /// Returns the decided value of this slot, if that is known here.
     pub(crate) fn decided_value(&self, slot: Slot) -> Option<Value> {
         let run = self.decided.iter().find(|(range, _)| range.contains(slot));
         run.map(|(_, value)| *value)
@@ -240,7 +240,7 @@ impl Site {
         all.filter(move |(held, _)| *held == same)
     }
 
-    /// Whether this byte can be read here, from memory or the log.
+    /// Returns whether this byte can be read here, from memory or the log.
     pub(crate) fn has_byte(&self, byte: (StreamName, u64)) -> bool {
         !self.lack.contains(&byte)
             && (self.held.contains(&Self::byte(byte)) || self.disk.has_byte(byte))
@@ -271,8 +271,8 @@ impl Site {
         position + (position..most).take_while(here).count() as u64
     }
 
-    /// Bytes of this stream below `next` are applied, or will never be: nobody asks this memory for
-    /// them.
+    /// Drops bytes of this stream below `next`: they are applied, or never will be, and will not be
+    /// read from memory again.
     pub(crate) fn drop_stream(&mut self, stream: StreamName, next: u64) {
         let (same, next) = Self::byte((stream, next));
         self.held.retain(|(held, at)| *held != same || *at >= next);
@@ -315,14 +315,14 @@ impl Site {
         !self.lack.is_empty() || self.disk.bare_to() > self.applied.to()
     }
 
-    /// Whether nothing is missing of `value` in these slots: all its bytes are in memory, or nobody
-    /// needs any of them.
+    /// Returns whether nothing is missing of `value` in these slots: all its bytes are in memory,
+    /// or none are needed.
     pub fn holds(&self, value: &Value, range: SlotRange) -> bool {
         self.held_of(value, range) == range
     }
 
-    /// The first part of these slots of whose value nothing is missing. Of content, the part that
-    /// nobody needs is told apart from the part that is here, as they are recorded apart.
+    /// Returns the first part of these slots of whose value nothing is missing. Of content, the
+    /// part that is not needed is separated from the part that is here, as they are recorded apart.
     pub fn held_of(&self, value: &Value, range: SlotRange) -> SlotRange {
         let needless = self.needless_to(value, range);
         if needless > range.from {
@@ -341,7 +341,7 @@ impl Site {
             return range.from;
         };
         if offset > range.from.0 {
-            // Nobody's, and nobody knows that before the slot is applied.
+            // The slot belongs to no stream, which is unknown before it is applied.
             return range.from;
         }
         let needed = self.applied.table().may_append(stream, offset, range);
@@ -378,7 +378,7 @@ impl Site {
         Some(held)
     }
 
-    /// Slots below are decided: nobody looks for content there.
+    /// Drops searches below a decided slot: content is not looked for there.
     pub(crate) fn forget_fetches(&mut self, slot: Slot) {
         for (value, range) in &mut self.fetches {
             if value.may_span() {
@@ -388,15 +388,15 @@ impl Site {
         self.fetches.retain(|(_, range)| !range.is_empty());
     }
 
-    /// Where the bytes of `value` begin in a record for these slots: what nobody needs is recorded
-    /// apart. `None` if bytes are missing.
+    /// Returns where the bytes of `value` begin in a record for these slots: the part that is not
+    /// needed is recorded apart. `None` if bytes are missing.
     pub(crate) fn recorded(&self, value: &Value, range: SlotRange) -> Option<Slot> {
         let from = self.needless_to(value, range);
         let here = |slot| self.held.contains(&Self::key(value, Slot(slot)));
         (!value.has_bytes() || (from.0..range.to.0).all(here)).then_some(from)
     }
 
-    /// Whether the bytes of `value` in this slot can be sent to somebody.
+    /// Returns whether the bytes of `value` in this slot can be sent to another node.
     pub(crate) fn can_give(&self, value: &Value, slot: Slot) -> bool {
         self.held.contains(&Self::key(value, slot)) || self.disk.has_bytes(slot, value)
     }
@@ -422,12 +422,12 @@ impl Site {
         }
     }
 
-    /// Whether this slot is decided here, and its value known.
+    /// Returns whether this slot is decided here, and its value known.
     fn knows(&self, slot: Slot) -> bool {
         self.decided.iter().any(|(range, _)| range.contains(slot))
     }
 
-    /// Whether somebody could learn the chosen value of this slot from here.
+    /// Returns whether another node could learn the chosen value of this slot from here.
     pub fn can_tell(&self, slot: Slot, value: &Value) -> bool {
         let Some(node) = &self.node else { return false };
         let vote = node.acceptor().vote(slot);

@@ -32,7 +32,7 @@ use crate::{
     streams::{clients::Clients, judge::Judge},
 };
 
-/// Nobody waits for this moment.
+/// A moment that is never waited for.
 pub const NEVER: Time = Time(u64::MAX);
 
 /// The rate of a clock that is right.
@@ -46,13 +46,13 @@ fn scaled(time: u64, by: u64, of: u64) -> u64 {
 /// A message in the soup, where it stays forever.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Parcel {
-    /// Who said it, in which incarnation.
+    /// The sender, in its incarnation.
     pub from: Member,
     /// To whom.
     pub to: NodeId,
     /// What.
     pub message: Message,
-    /// Whether the bytes of its value travel along.
+    /// The bytes of its value travel along.
     pub bytes: bool,
     /// Which process said it, and how far its log was then ([lie-1]).
     pub said: Option<(u64, u64)>,
@@ -61,7 +61,7 @@ pub struct Parcel {
 /// Everything.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct World {
-    /// How it was set up.
+    /// The setup of the world.
     pub setup: Setup,
     /// The nodes' machines; node n at n − 1.
     pub sites: Vec<Site>,
@@ -69,22 +69,22 @@ pub struct World {
     pub frames: Vec<Frame>,
     /// All messages ever sent.
     pub soup: Vec<Parcel>,
-    /// Who watches.
+    /// The observer of all properties.
     pub observer: Observer,
     /// The time.
     pub now: Time,
-    /// Whether every message counts, repeats too: in the second act.
+    /// Every message counts, repeats too: in the second act.
     pub in_order: bool,
-    /// Who holds what was judged when this era had begun, and slots below this one were chosen.
+    /// Holders were judged when this era had begun, and slots below this one were chosen.
     judged: (Era, Slot),
     processes: u64,
     /// Reads that were answered by a lease.
     pub leased: u64,
-    /// What clients asked of streams, and gave.
+    /// Clients' requests to streams, and the bytes they gave.
     pub clients: Clients,
-    /// Who judges what became of it.
+    /// The judge of the streams' output.
     streams: Judge,
-    /// What this run came through, of what happens to machines.
+    /// Counts of situations at machines.
     pub(crate) seen: Seen,
 }
 
@@ -127,7 +127,7 @@ impl World {
         Ok(world)
     }
 
-    /// What this run came through.
+    /// Returns the counts of situations.
     pub fn seen(&self) -> Seen {
         let seen = self.seen.plus(self.observer.seen());
         seen.plus(self.streams.seen())
@@ -295,7 +295,7 @@ impl World {
         let Some(node) = site.node.as_ref().filter(|_| !site.failed) else {
             return Ok(());
         };
-        // Nobody who has forgotten what is below has a snapshot.
+        // A node that has forgotten what is below has no snapshot.
         let news = to > node.log_start() && to <= node.decided_to() && !node.is_hollow();
         let Some(history) = site.history(to).filter(|_| news) else {
             return Ok(());
@@ -345,8 +345,8 @@ impl World {
         self.step(at, Input::Forgotten(to))
     }
 
-    /// [join-2] Nobody needs the machine of a node that was removed: emptied, it joins as a new
-    /// node, as a folder without an identity gets an id that nobody has had.
+    /// [join-2] Gives the machine of a removed node to a new one: emptied, it joins as a new node,
+    /// as a folder without an identity gets an id that was never used.
     fn wipe(&mut self, at: usize) -> Result<(), Violation> {
         let node = self.sites[at].member.node;
         let eras = self.observer.eras();
@@ -376,7 +376,7 @@ impl World {
         let configuration = self.observer.configuration();
         for slot in (Slot::FIRST.0..now.1.0).map(Slot) {
             let value = self.observer.chosen(slot).expect("below what is chosen");
-            // [stream-4] Nobody needs the bytes of a no-op.
+            // [stream-4] The bytes of a no-op are not needed.
             let content = matches!(value, Value::Content { .. });
             let bytes = !content || self.streams.appended(slot).is_some();
             let lacks =
@@ -389,7 +389,7 @@ impl World {
         Ok(())
     }
 
-    /// What the clock of this node shows.
+    /// Returns the reading of this node's clock.
     pub(crate) fn time(&self, at: usize) -> Time {
         let rate = self.setup.rates_ppm.get(at).copied().unwrap_or(RIGHT_PPM);
         Time(scaled(self.now.0, rate, RIGHT_PPM))
@@ -404,7 +404,7 @@ impl World {
         }
     }
 
-    /// [read-4] Whoever asks at this moment must see everything that anybody knew to be decided.
+    /// [read-4] Checks that a read at this moment sees everything that any node knew to be decided.
     fn read_by_lease(&mut self, at: usize) -> Result<(), Violation> {
         let now = self.time(at);
         let leased = self.sites[at].node.as_ref().and_then(|node| node.leased_read(now));
@@ -445,7 +445,7 @@ impl World {
             return self.learn_bare(site_of(to), from, message);
         }
         let message = match message {
-            // Of a decided run the part that nobody needs is learned apart from the rest, which is
+            // The part of a decided run that is not needed is learned apart from the rest, which is
             // asked for again: they are recorded apart.
             Message::Learn { range, value } if !held => {
                 Message::Learn { range: site.held_of(&value, range), value }
@@ -501,8 +501,8 @@ impl World {
         self.on_stable(at, &records)
     }
 
-    /// [less-4] Of the votes of this node nobody hears again but of those on its disk: `written`,
-    /// if not all of that will be.
+    /// [less-4] Marks the votes of this node as forgotten, except those on its disk; with
+    /// `written`, except those on stable storage, where the rest is lost too.
     fn forget_memory(&mut self, at: usize, written: bool) {
         let site = &self.sites[at];
         let has = |ballot, slot| site.disk.has_vote(ballot, slot, written);
@@ -694,7 +694,7 @@ impl World {
         self.sites[at].take_bytes(news);
         let held = self.sites[at].held_of(&value, range);
         if held.to < range.to {
-            // Nobody has the rest at the moment.
+            // No node has the rest at the moment.
             self.sites[at].fetches.push((value, range));
         }
         if held.is_empty() {
@@ -723,7 +723,7 @@ impl World {
             .collect();
         for (range, value, bytes) in parts {
             let message = Message::Learn { range, value };
-            // [snap-5] What lies beside the log does not go along.
+            // [snap-5] Bytes outside the log do not go along.
             let content = matches!(value, Value::Content { .. });
             let beside = self.setup.bare && content && !range.from.0.is_multiple_of(3);
             self.post(at, to, message, bytes && !beside);
@@ -740,13 +740,13 @@ impl World {
         (0..self.sites.len()).filter(|at| ballot(at).is_some()).max_by_key(|at| ballot(at))
     }
 
-    /// Whether the node here leads.
+    /// Returns whether the node here leads.
     pub fn leads(&self, at: usize) -> bool {
         let node = self.sites[at].node.as_ref();
         node.is_some_and(|node| node.role() == Role::Leader)
     }
 
-    /// How far the node here has decided.
+    /// Returns the end of the slots that the node here has decided.
     pub fn decided_to(&self, at: usize) -> Slot {
         self.sites[at].decided_to()
     }

@@ -1,4 +1,4 @@
-//! What happens next in a random run: an event by the rates of its plan, or a few that belong
+//! Choice of the next event in a random run: one by the rates of its plan, or a few that belong
 //! together.
 
 use quorate_core::{
@@ -218,7 +218,8 @@ impl Run {
         self.among(&inside, next, shared)
     }
 
-    /// What these say to each other from this place of the soup on, and what comes of it.
+    /// Delivers the messages among these sites from this place of the soup on, and those that
+    /// follow from them.
     pub(super) fn among(
         &mut self,
         inside: &[bool],

@@ -1,4 +1,4 @@
-//! What happens at devices next.
+//! Choice of the next event at devices.
 
 use super::{Outcome, Run};
 use crate::{event::Event, observer::Violation};

@@ -1,4 +1,4 @@
-//! What happens next to streams in a random run.
+//! Choice of the next event of streams in a random run.
 
 use quorate_core::value::{StreamName, Value};
 use quorate_stream::How;

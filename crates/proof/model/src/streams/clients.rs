@@ -1,4 +1,4 @@
-//! What clients asked of streams, and how many bytes they gave.
+//! Clients' requests to streams, and the number of bytes they gave.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ const COMMANDS_FROM: u64 = 1 << 32;
 pub struct Clients {
     /// The bytes of batches that are commands about streams.
     commands: BTreeMap<Value, Vec<u8>>,
-    /// How many bytes of each inner stream its owner got.
+    /// Number of bytes that the owner of each inner stream got.
     given: BTreeMap<StreamName, u64>,
     numbers: u32,
 }
@@ -37,7 +37,7 @@ impl Clients {
         self.batch(owner, boot, &command)
     }
 
-    /// It wants no more. Gives the batch that asks for it.
+    /// Ends the writing. Returns the batch that asks for it.
     pub fn close(&mut self, stream: StreamName, finish: bool) -> Value {
         let command = Command::Close { stream, finish };
         self.batch(stream.owner, stream.boot, &command)
@@ -73,12 +73,12 @@ impl Clients {
         from
     }
 
-    /// How many bytes the owner of a stream got.
+    /// Returns the number of bytes that the owner of a stream got.
     pub fn given(&self, stream: StreamName) -> u64 {
         self.given.get(&stream).copied().unwrap_or(0)
     }
 
-    /// Whether this is content of a stream that somebody owns.
+    /// Returns whether this is content of a stream that has an owner.
     pub fn knows(&self, value: &Value) -> bool {
         matches!(value, Value::Content { stream, .. } if self.given.contains_key(stream))
     }

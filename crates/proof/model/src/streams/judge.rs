@@ -1,8 +1,8 @@
-//! What must hold of streams, seen from everywhere at once: the output of each is a prefix of its
+//! Invariant of streams, observed from all nodes at once: the output of each is a prefix of its
 //! input.
 //!
-//! Follows the chosen values, byte by byte and by arithmetic of its own, beside the production
-//! table.
+//! Follows the chosen values, byte by byte and by arithmetic of its own, independently of the
+//! production table.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -42,7 +42,7 @@ pub struct Judge {
     appended: BTreeMap<Slot, Byte>,
     /// Votes and decisions on record without the bytes.
     hollow: BTreeSet<(Member, Slot, Value)>,
-    /// How far a leader has offered a stream in a ballot.
+    /// End of a leader's offers of a stream in a ballot.
     offered: BTreeMap<(Ballot, StreamName), u64>,
     seen: Seen,
 }
@@ -62,7 +62,7 @@ impl Judge {
         self.applied.to()
     }
 
-    /// What was seen so far.
+    /// Returns the counts of situations.
     pub fn seen(&self) -> Seen {
         self.seen
     }
@@ -72,7 +72,7 @@ impl Judge {
         self.appended.get(&slot).copied()
     }
 
-    /// Whether this inner stream is appended to.
+    /// Returns whether this inner stream is appended to.
     pub fn is_open(&self, stream: StreamName) -> bool {
         self.open.contains_key(&stream)
     }
@@ -169,13 +169,13 @@ impl Judge {
         }
     }
 
-    /// How many bytes of an inner stream were appended.
+    /// Returns the number of appended bytes of an inner stream.
     fn count(&self, stream: StreamName) -> u64 {
         let all = self.outputs.values().flatten();
         all.filter(|(whose, _)| *whose == stream).count() as u64
     }
 
-    /// Whoever reads by the table reads what was appended, byte by byte.
+    /// Checks that reads by the table return what was appended, byte by byte.
     fn same_as_table(&self, slot: Slot) -> Verdict {
         let table = self.applied.table();
         for (name, output) in &self.outputs {

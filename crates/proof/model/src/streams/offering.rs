@@ -10,7 +10,7 @@ use quorate_core::{
 };
 use quorate_stream::Table;
 
-/// How far a stream is proposed.
+/// Progress of a stream's proposals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Offer {
     /// Positions below are proposed in this ballot, or decided.
@@ -19,22 +19,22 @@ struct Offer {
     slots: SlotRange,
 }
 
-/// What one leader offers.
+/// Offers of one leader.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Offering {
     offers: BTreeMap<StreamName, Offer>,
-    /// What was inherited lies below: only behind it is it known where each stream goes on.
+    /// Inherited proposals lie below: only after them is it known where each stream goes on.
     wait_for: Option<Slot>,
 }
 
 /// A run that is to get the next slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NextRun {
-    /// Whose bytes.
+    /// The stream of the bytes.
     pub stream: StreamName,
     /// The first one.
     pub position: u64,
-    /// How many.
+    /// Number of slots.
     pub slots: u64,
     /// As a value.
     pub value: Value,

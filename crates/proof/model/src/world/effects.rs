@@ -1,4 +1,4 @@
-//! What a step of a node does to the world, and whether it may.
+//! Effects of a node's step on the world, and whether they are permitted.
 
 use quorate_core::{
     effect::{Effect, Effects},
@@ -256,10 +256,10 @@ impl World {
         Ok(())
     }
 
-    /// [last-3] A client hears that everything below `to` lasts: as the node knows the group,
-    /// members that form a phase-2 quorum have it on their disks as decided, whatever became of
-    /// their processes. In a durable group it was decided so, by whoever was a member then: that is
-    /// judged where it is decided.
+    /// [last-3] Judges a notification to a client that everything below `to` lasts: as the node
+    /// knows the group, members that form a phase-2 quorum have it on their disks as decided,
+    /// whatever became of their processes. In a durable group it was decided so, by the members at
+    /// that time: that is judged where it is decided.
     fn judge_lasting(&mut self, at: usize, to: Slot) -> Result<(), Violation> {
         let Some(node) = &self.sites[at].node else {
             return Ok(());

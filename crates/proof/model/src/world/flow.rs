@@ -41,7 +41,7 @@ impl World {
         open.filter(own).filter(|_| site.node.is_some()).collect()
     }
 
-    /// Whether the process that owns this stream runs.
+    /// Returns whether the process that owns this stream runs.
     pub fn owner_runs(&self, stream: StreamName) -> bool {
         self.sites.iter().any(|site| {
             let process = (site.member.node, boot(site.process));
@@ -88,7 +88,7 @@ impl World {
         wanted.iter().try_for_each(|value| self.found(at, value))
     }
 
-    /// Whoever is up and has bytes of this content gives them.
+    /// Fetches bytes of this content from all running nodes that have them.
     pub(super) fn fetch_content(&mut self, at: usize, value: &Value, range: SlotRange) {
         for byte in bytes_of(value, range) {
             let given = |site: &crate::site::Site| site.node.is_some() && site.has_byte(byte);
@@ -98,7 +98,7 @@ impl World {
         }
     }
 
-    /// Of content that a node looks for, something is not missing any more.
+    /// Handles bytes found of content that a node looks for.
     pub(super) fn found(&mut self, at: usize, value: &Value) -> Result<(), Violation> {
         while let Some(range) = self.sites[at].found(value) {
             let value = *value;
@@ -125,7 +125,7 @@ impl World {
         offering.next_run(stream, most, next, to, table, held_to)
     }
 
-    /// Whether the leader here has something of this stream to offer.
+    /// Returns whether the leader here has bytes of this stream to offer.
     pub fn may_offer(&self, at: usize, stream: StreamName) -> bool {
         self.next_run(at, stream, 1).is_some()
     }
@@ -226,7 +226,7 @@ impl World {
         self.tell(at)
     }
 
-    /// It finds what is somewhere, and up.
+    /// Finds the bytes that any running node has.
     pub(super) fn look(&mut self, at: usize) -> Result<(), Violation> {
         if self.sites[at].node.is_none() {
             return Ok(());
@@ -257,8 +257,8 @@ impl World {
         self.step(at, Input::Lacking(lacks))
     }
 
-    /// [value-3], [stream-4] What goes on record has its bytes, or nobody needs them; from which
-    /// slot on they are in it.
+    /// [value-3], [stream-4] Checks that a recorded value has its bytes, or that they are not
+    /// needed; returns the slot from which on they are in it.
     pub(super) fn record_bytes(
         &mut self,
         at: usize,
@@ -278,7 +278,7 @@ impl World {
         Ok(from)
     }
 
-    /// Whether this vote is for a part of a run that was proposed as one.
+    /// Notes if this vote is for a part of a run that was proposed as one.
     pub(super) fn note_cut(&mut self, range: SlotRange, value: &Value) {
         let whole = |parcel: &Parcel| match &parcel.message {
             Message::Phase2a(m) => {
@@ -290,7 +290,7 @@ impl World {
         self.seen.cut += u64::from(cut);
     }
 
-    /// What was chosen meanwhile.
+    /// Judges what was chosen meanwhile.
     pub(super) fn judge_streams(&mut self) -> Result<(), Violation> {
         while self.streams.judged_to() < self.observer.chosen_to() {
             let slot = self.streams.judged_to();
@@ -349,7 +349,7 @@ impl World {
         open.filter(|stream| !self.owner_runs(*stream)).collect()
     }
 
-    /// What of this stream is not appended yet at its owner, which runs.
+    /// Returns a stream with bytes that are not appended yet at its owner, which runs.
     pub fn owes(&self, at: usize) -> Option<StreamName> {
         let behind = |stream: &StreamName| {
             let next = self.sites[at].applied.table().next(*stream);
