@@ -74,7 +74,7 @@ macro_rules! stories {
             run(&Path::new("tests/testdata").join(concat!(stringify!($name), ".txt")));
         })*
 
-        /// A story that no test runs would be a story nobody checks.
+        /// Every story in the folder is run by a test.
         #[test]
         fn every_file_is_run() {
             let known = [$(concat!(stringify!($name), ".txt")),*];
