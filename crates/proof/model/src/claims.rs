@@ -52,7 +52,8 @@ impl Claims {
         }
     }
 
-    /// A client hears that a quorum voted for this slot in this ballot: who that is, and for what.
+    /// Notes that a client was notified of a quorum of votes for this slot in this ballot; returns
+    /// the value, and the members that cast them.
     pub fn tells(&mut self, slot: Slot, ballot: Ballot) -> Option<(Value, Vec<Member>)> {
         self.told.insert((slot, ballot));
         let cast = self.cast.get(&(slot, ballot))?;

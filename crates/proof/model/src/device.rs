@@ -85,7 +85,7 @@ pub struct Device {
     next: Slot,
     given_floor: Slot,
     given: BTreeMap<u64, Given>,
-    /// A step that saw it started, and has not given out a slot yet.
+    /// A step that saw it started, and has not assigned a slot yet.
     giving: Option<(Ballot, Value)>,
     // Its owner.
     orders: VecDeque<Order>,
@@ -95,7 +95,7 @@ pub struct Device {
     told_to: Slot,
     first: Slot,
     counted: BTreeSet<Slot>,
-    /// Values that were to be given out and were not.
+    /// Values that were to get a slot and did not.
     submitted: Vec<Value>,
     looks: usize,
 }
@@ -114,7 +114,7 @@ pub struct Done {
 }
 
 impl Device {
-    /// With so many cells in each of its programs; 0: none.
+    /// Creates a device with this many cells in each of its programs; 0: none.
     pub fn new(cells: u64) -> Self {
         Self { cells, ..Self::default() }
     }
@@ -302,7 +302,7 @@ impl Device {
         done
     }
 
-    /// [offload-12] A step that gives out a slot ends before it has stored anything: nothing ever
+    /// [offload-12] Ends a step that assigns a slot before it has stored anything: no frame ever
     /// leaves for it.
     pub fn skip(&mut self) -> Done {
         let may = self.started.is_some_and(|start| self.next < start.limit);
@@ -379,8 +379,8 @@ impl Device {
         done.frames.push(Frame::Vote { ballot, slot, value: stored, position });
     }
 
-    /// [offload-10] Distinct positions, exactly this ballot and slot, given out in this start;
-    /// crossed once.
+    /// [offload-10] Counts a vote: distinct positions, exactly this ballot and slot, assigned in
+    /// this start; crossed once.
     fn count(&mut self, ballot: Ballot, slot: Slot, value: Value, position: u8) -> Done {
         let mut done = Done::default();
         let Some(start) = self.started.filter(|start| start.ballot == ballot) else {

@@ -79,7 +79,7 @@ pub struct Found {
 }
 
 impl Disk {
-    /// Entries of all processes so far.
+    /// Returns the entries of all processes.
     pub fn entries(&self) -> &[Entry] {
         &self.entries
     }

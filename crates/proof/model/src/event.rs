@@ -127,8 +127,8 @@ pub enum Event {
         from: usize,
         count: usize,
     },
-    /// A node starts whose disk has lost the end of its log: of what others who run remember, so
-    /// many records.
+    /// A node starts whose disk has lost the end of its log: this many of the records that other
+    /// running nodes remember.
     Lie {
         /// Where.
         site: usize,

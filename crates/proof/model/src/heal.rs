@@ -24,7 +24,7 @@ const READS_FROM: u64 = 1 << 32;
 /// Messages that may be delivered.
 const DELIVERIES_MAX: usize = 20_000;
 
-/// One line that tells what is about to happen.
+/// Returns one line that describes the next event.
 pub fn describe(world: &World, event: &Event) -> String {
     match event {
         Event::Deliver { at, bytes } => {
@@ -53,7 +53,7 @@ pub fn heal(
     let mut act = Act {
         cursor: world.soup.len(),
         heard: world.frames.len(),
-        // Half of the groups go on without devices: what was given out is taken back.
+        // Half of the groups go on without devices: assigned slots are withdrawn.
         devices: world.soup.len().is_multiple_of(2),
         // Whatever it hangs on is drawn from the seed.
         absent: Some(world.soup.len() % (2 * world.sites.len())),
@@ -92,7 +92,7 @@ struct Act<'a> {
     world: &'a mut World,
     trace: &'a mut dyn FnMut(&dyn Fn() -> String),
     cursor: usize,
-    /// Frames before this one were heard, or are lost.
+    /// Frames before this one have arrived, or are lost.
     heard: usize,
     devices: bool,
     deliveries: usize,
@@ -319,7 +319,8 @@ impl Act<'_> {
         }
     }
 
-    /// Devices do what is ordered, hear what is said, and their owners hear of it.
+    /// Lets devices carry out their orders and receive frames, and their owners receive their
+    /// reports.
     fn move_devices(&mut self) -> Result<bool, Violation> {
         let mut moved = false;
         for site in 0..self.world.sites.len() {

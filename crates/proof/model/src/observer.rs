@@ -84,8 +84,7 @@ properties! {
     Assertion = "assertion",
     /// Any node that could be promised a ballot knows a holder of every chosen value.
     Holders = "holders",
-    /// The output of a stream is a prefix of its input, the same on every node, and never taken
-    /// back.
+    /// The output of a stream is a prefix of its input, the same on every node, and never revoked.
     Streams = "streams",
     /// The group's time never goes back, also across leaders.
     Time = "time",
@@ -107,7 +106,7 @@ impl Property {
     }
 }
 
-/// Votes for one value in one ballot, by whom.
+/// Votes for one value in one ballot, and their voters.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Bin {
     ballot: Ballot,
@@ -155,7 +154,7 @@ pub struct Observer {
     /// Slots below have a chosen value; the eras follow from these values.
     chosen_to: Slot,
     eras: Eras,
-    /// The configuration of each era so far, and the first slot that it judges.
+    /// The configuration of each era, and the first slot that it judges.
     begun: Vec<(Slot, Configuration)>,
     proposed: BTreeMap<(Ballot, Slot), Value>,
     used: BTreeMap<Ballot, u64>,
@@ -204,9 +203,9 @@ impl Observer {
         }
     }
 
-    /// [less-2] A client of a node that has decided everything below `from`, which led to these
-    /// eras, hears that everything from there to `to` is in memory at a quorum, voted for in this
-    /// ballot.
+    /// [less-2] Judges a notification to a client of a node that has decided everything below
+    /// `from`, which led to these eras: everything from there to `to` is in memory at a quorum,
+    /// voted for in this ballot.
     pub(crate) fn claims(
         &mut self,
         ballot: Ballot,
@@ -238,8 +237,8 @@ impl Observer {
         slots.into_iter().try_for_each(|slot| self.claims_hold(slot))
     }
 
-    /// [less-4] A slot that was chosen has what clients heard of it, unless one of those whose
-    /// votes they heard of lost it.
+    /// [less-4] Checks that a chosen slot has the value that clients were notified of, unless one
+    /// of the voters they were notified of lost its vote.
     fn claims_hold(&self, slot: Slot) -> Result<(), Violation> {
         let (Some(claims), Some(chosen)) = (&self.claims, self.chosen(slot)) else {
             return Ok(());

@@ -53,11 +53,11 @@ pub enum Profile {
     /// Devices that vote, assign slots and count; steps in flight when they are fenced or
     /// withdrawn, lost power, owners that die, old frames.
     Devices,
-    /// Clients of a volatile group that want to hear when what was decided is on disks.
+    /// Clients of a volatile group that want a notification when decided values are on disks.
     Lasting,
-    /// The disk of one node loses the end of its log, which others have heard of.
+    /// The disk of one node loses the end of its log, which it has reported to others.
     Liars,
-    /// Clients of a durable group that want to hear when what was proposed is in memory at a
+    /// Clients of a durable group that want a notification when proposed values are in memory at a
     /// quorum.
     Early,
 }
@@ -91,7 +91,7 @@ pub struct Rates {
     pub start: u64,
     /// A read.
     pub read: u64,
-    /// A leader is asked to read, and hears answers to heartbeats of long ago.
+    /// A leader is asked to read, and receives answers to old heartbeats.
     pub late: u64,
     /// Bytes that were looked for are found, or not.
     pub fetch: u64,
@@ -125,7 +125,7 @@ pub struct Rates {
     pub route: u64,
     /// Something happens at devices.
     pub device: u64,
-    /// Devices of some nodes do all that is ordered and heard, for a while.
+    /// Devices of some nodes carry out all orders and receive all frames, for a while.
     pub devices: u64,
     /// A client waits until what its node has decided is on disks.
     pub last: u64,

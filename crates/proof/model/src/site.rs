@@ -62,7 +62,7 @@ pub struct Site {
     pub needs: Option<NodeId>,
     /// The log has failed.
     pub failed: bool,
-    /// The sites that it can talk to, as it was told.
+    /// Sites connected to this one, by its own notifications.
     pub connected: BTreeSet<usize>,
     /// When it wants to be woken.
     pub wake: Time,
@@ -223,7 +223,7 @@ impl Site {
 
     /// The node here says that a range is decided. Returns how far it was before.
     pub(crate) fn decides(&mut self, range: SlotRange, value: Value) -> Slot {
-        // [disk-8] What the log holds behind what it lost is not told again.
+        // [disk-8] Slots that the log holds after a lost range are not reported again.
         while self.decided_to < range.from && self.knows(self.decided_to) {
             self.decided_to = self.decided_to.next();
         }
@@ -334,8 +334,8 @@ impl Site {
         SlotRange::new(range.from, to.unwrap_or(range.to))
     }
 
-    /// [stream-4] The end of the first part of these slots that is a no-op whatever is decided
-    /// before it: by the table, or by a record of before, when the table was further.
+    /// [stream-4] Returns the end of the first part of these slots that is a no-op whatever is
+    /// decided before it: by the table, or by an earlier record, when the table was further.
     fn needless_to(&self, value: &Value, range: SlotRange) -> Slot {
         let Value::Content { stream, offset } = *value else {
             return range.from;

@@ -1,6 +1,6 @@
-//! Byte streams around the core: what clients gave, what a node has applied of it, what a leader
-//! offers, and who judges the outcome. A byte is its ⟨inner stream, position⟩ here: [value-2] binds
-//! that to one value for ever.
+//! Byte streams around the core: bytes that clients gave, bytes that a node has applied, a leader's
+//! offers, and the judge of the outcome. A byte is its ⟨inner stream, position⟩ here: [value-2]
+//! binds that to one value permanently.
 
 pub mod applied;
 pub mod clients;

@@ -529,7 +529,8 @@ impl World {
             recovered.votes.clear();
             recovered.hard.promised = Ballot::ZERO;
         } else if found.forgotten || recalled.is_some() || site.owes {
-            // [disk-8], [lie-4], [volatile-1] It owns up to it, under a new name.
+            // [disk-8], [lie-4], [volatile-1] The node acknowledges the loss, under a new
+            // incarnation.
             let heard = recalled.map_or(0, |memory| memory.written.incarnation.0);
             site.owes = false;
             site.memory_from = site.disk.entries().len();
@@ -590,7 +591,7 @@ impl World {
         asked.fold(Memory::default(), Memory::max)
     }
 
-    /// A node is told that it fell behind, if it is: it must have lost something.
+    /// Notifies a node that it fell behind, if it did: it must have lost something.
     fn tell_behind(
         &mut self,
         at: usize,
@@ -619,7 +620,7 @@ impl World {
         match self.sites[at].witness.hear(from, to) {
             Ok(()) => Ok(true),
             Err(remembered) => {
-                // A node that has less was told so before it said anything.
+                // A node that has less was notified of it before it sent anything.
                 let verdict = Err(format!(
                     "node {from} runs with write {to}, and said {remembered:?} before"
                 ));

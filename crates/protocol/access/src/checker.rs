@@ -14,7 +14,7 @@ pub trait Checker: fmt::Debug {
     fn verdict(&mut self) -> Option<(u64, bool)>;
 }
 
-/// Passwords under check, and for whom.
+/// Passwords under check, and their requesters.
 #[derive(Debug)]
 pub struct Desk<T> {
     checker: Option<Box<dyn Checker + Send>>,

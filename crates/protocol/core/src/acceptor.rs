@@ -164,9 +164,10 @@ impl Acceptor {
         self.votes.set(Vote { range, ballot, value, record })
     }
 
-    /// Slots below `decided_to` are decided and held here: their votes have served.
+    /// Notes that slots below `decided_to` are decided and held here: their votes are not needed
+    /// any more.
     ///
-    /// A candidate that needs them is told the floor, and learns the decisions first ([p1-5]).
+    /// A candidate that needs them is sent the floor, and learns the decisions first ([p1-5]).
     pub fn advance_floor(&mut self, decided_to: Slot) {
         if decided_to > self.floor {
             self.floor = decided_to;

@@ -1,14 +1,15 @@
-//! Auxiliaries (Cheap Paxos): whom a leader spares its proposals, and what an auxiliary goes by.
+//! Auxiliaries (Cheap Paxos): the leader's choice of nodes without proposals, and an auxiliary's
+//! view of its role.
 //!
 //! An auxiliary has weight, promises, and votes for what it is sent. That is nothing while full
-//! replicas decide by themselves ([aux-1]). Whom to send what, and when, is liveness: an acceptor
-//! that was not asked has not voted. Safety hangs on one thing: what an auxiliary may forget
-//! ([trim-1]).
+//! replicas decide by themselves ([aux-1]). The receivers of proposals are a matter of liveness: an
+//! acceptor that was not asked has not voted. Safety hangs on one thing: what an auxiliary may
+//! forget ([trim-1]).
 
 use crate::{ballot::Era, node_set::NodeSet, slot::Slot, time::Time};
 
-/// A leader that engaged its auxiliaries keeps them for at least so many of the longest election
-/// time-outs.
+/// Number of longest election time-outs for which a leader that engaged its auxiliaries keeps them,
+/// at least.
 const ENGAGED_TIMEOUTS: u64 = 1;
 /// After a late answer all proposals go to all nodes for this many time-outs.
 const GENEROUS_TIMEOUTS: u64 = 10;
@@ -106,7 +107,7 @@ impl Engaging {
     }
 }
 
-/// An auxiliary's side: what a leader told it.
+/// An auxiliary's side: notifications from a leader.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Spared {
     /// Role of this node in the leader's configuration; `None` before a leader's first message. An

@@ -35,7 +35,7 @@ pub struct Catchup {
     start: Option<(Slot, Time)>,
     /// Peers of no use for slots below this one: their logs start there, or they did not answer.
     useless: BTreeMap<NodeId, Slot>,
-    /// The earliest of their starts that was told.
+    /// The earliest of their reported starts.
     earliest: Option<Slot>,
     /// When a snapshot was asked for last.
     snapshot_asked: Option<Time>,
@@ -147,7 +147,7 @@ impl Catchup {
         Some((self.source, range))
     }
 
-    /// A value of so many slots was learned.
+    /// Notes that a value of this many slots was learned.
     pub fn learned(&mut self, slots: u64) {
         let wide = CHUNK_VALUES_MAX.saturating_mul(slots).min(CHUNK_SLOTS_MAX);
         // One short value among long ones says little, so the bound comes down slowly.

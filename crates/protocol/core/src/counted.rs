@@ -1,4 +1,4 @@
-//! Slots that devices counted a quorum for, in whatever order that was heard ([offload-10],
+//! Slots that devices counted a quorum for, in any order of their reports ([offload-10],
 //! [offload-11]).
 
 use alloc::vec::Vec;

@@ -40,16 +40,16 @@ pub enum Order {
         /// The lowest slot that is kept.
         to: Slot,
     },
-    /// [offload-5] Give out slots of this ballot, and count. Answer: [`Word::Started`] or
+    /// [offload-5] Assign slots of this ballot, and count. Answer: [`Word::Started`] or
     /// [`Word::Stopped`].
     Start {
         /// The ballot, which this node leads in.
         ballot: Ballot,
         /// The first slot.
         first: Slot,
-        /// The first slot that is not given out yet.
+        /// The first slot that may not be assigned yet.
         limit: Slot,
-        /// Any so many of the members decide.
+        /// Number of members that decide, whichever they are.
         quorum: u8,
         /// Number of members.
         members: u8,
@@ -57,15 +57,15 @@ pub enum Order {
         /// ([offload-10]).
         hint: bool,
     },
-    /// [offload-14] Slots below this limit may be given out, and proposals below the floor have
-    /// served.
+    /// [offload-14] Slots below this limit may be assigned, and proposals below the floor are not
+    /// needed any more.
     Allow {
         /// The lowest slot that is kept.
         floor: Slot,
-        /// The first slot that is not given out yet.
+        /// The first slot that may not be assigned yet.
         limit: Slot,
     },
-    /// [offload-12] Give out no more; when nothing runs any more that began before, read out.
+    /// [offload-12] Assign no more; when no step that began before is in flight any more, read out.
     /// Answer: [`Word::TakenBack`].
     TakeBack {
         /// The ballot that it was started with.
@@ -157,7 +157,7 @@ pub enum Word {
         /// The ballot.
         ballot: Ballot,
     },
-    /// The slot that it gives out next, looked at after it was asked; `None`: it cannot be known.
+    /// The slot that the device assigns next, read after the question; `None`: it cannot be known.
     Next {
         /// The slot.
         slot: Option<Slot>,

@@ -173,15 +173,15 @@ pub enum Effect {
         /// Which.
         token: ReadToken,
     },
-    /// Everything below is on stable storage at a phase-2 quorum, for who waits to hear that
+    /// Everything below is on stable storage at a phase-2 quorum, for clients that wait for that
     /// ([class-2]). Grows.
     Lasts {
         /// The first slot that this does not speak of.
         to: Slot,
     },
     /// A phase-2 quorum has voted for everything below in this ballot, on stable storage or not,
-    /// for who waits to hear that ([class-2]). Nothing is decided by that: it will be, unless one
-    /// of those loses its memory before its disk has it ([less-4]). Grows within a ballot.
+    /// for clients that wait for that ([class-2]). Nothing is decided by that: it will be, unless
+    /// one of those loses its memory before its disk has it ([less-4]). Grows within a ballot.
     InMemory {
         /// The ballot.
         ballot: Ballot,

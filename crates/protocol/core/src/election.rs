@@ -19,17 +19,17 @@ const BACK_OFF_MAX: u32 = 3;
 pub struct Election {
     /// The leader, as far as this node knows, and its ballot.
     leader: Option<(NodeId, Ballot)>,
-    /// When it was last heard of.
+    /// Time of its last message.
     heard: Option<Time>,
     /// When to try, or to try again.
     deadline: Time,
     /// When a leader asked this node to take over, last.
     told_at: Option<Time>,
-    /// Failed attempts since a leader was last heard of.
+    /// Failed attempts since a leader's last message.
     attempts: u32,
     /// A pre-vote in progress, and who granted it.
     pre_vote: Option<(Ballot, Vec<Member>)>,
-    /// The highest round that others told of, in the newest era seen.
+    /// The highest round that others reported, in the newest era seen.
     round_seen: (Era, u32),
     min_us: u64,
     max_us: u64,
@@ -80,7 +80,8 @@ impl Election {
         self.max_us + self.borne_us
     }
 
-    /// [live-5] Nodes are late: silence is borne for so much longer than the time-outs say.
+    /// [live-5] Extends the silence that is borne past the time-outs by this much, since nodes are
+    /// late.
     pub fn bear(&mut self, us: u64) {
         self.borne_us = us;
     }
@@ -201,7 +202,7 @@ impl Election {
         self.round_seen = self.round_seen.max((ballot.era, ballot.round));
     }
 
-    /// The highest round told of in this era.
+    /// Returns the highest round reported in this era.
     pub fn round_seen(&self, era: Era) -> u32 {
         if self.round_seen.0 == era { self.round_seen.1 } else { 0 }
     }

@@ -98,7 +98,7 @@ pub enum Explanation {
 pub enum Campaign {
     /// The node is a quorum by itself.
     Alone,
-    /// A quorum hears of no leader either, and would promise ([live-1]).
+    /// A quorum has no leader either, and would promise ([live-1]).
     PreVotes,
     /// The leader handed over ([live-4]).
     HandedOver {
@@ -157,7 +157,7 @@ pub enum End {
     },
     /// The log failed ([disk-9]).
     StorageFailed,
-    /// Its device cannot tell what it gave out ([offload-12]).
+    /// The device cannot report the slots it assigned ([offload-12]).
     DeviceLost,
     /// Its device does not answer, and holds what it gave out ([offload-12]).
     DeviceLate,

@@ -28,7 +28,7 @@ pub struct Peer {
     pub connected: bool,
     /// When it last answered this leader.
     pub heard: Option<Time>,
-    /// The highest promise that it told of.
+    /// The highest promise that it reported.
     pub promised: Ballot,
     /// Proposals below went to it.
     pub sent_to: Slot,
@@ -64,7 +64,7 @@ impl Peers {
         Self { list: Vec::new(), announced_to }
     }
 
-    /// Slots below are decided, as they were told.
+    /// Returns the slot below which followers were notified of decisions.
     pub fn announced_to(&self) -> Slot {
         self.announced_to
     }
@@ -172,9 +172,10 @@ impl Peers {
         }
     }
 
-    /// [trim-1] What an auxiliary may forget: full replicas that form a phase-2 quorum hold it, and
-    /// each of them would find it decided after a crash. One that had only voted could not tell,
-    /// without the auxiliary, that nothing else was chosen.
+    /// [trim-1] Returns the end of the slots that an auxiliary may forget: full replicas that form
+    /// a phase-2 quorum hold them, and each of them would find them decided after a crash. A
+    /// replica that had only voted could not rule out, without the auxiliary, that something else
+    /// was chosen.
     pub fn kept(&self, eras: &Eras, own: Member, own_to: Slot) -> Slot {
         eras.current().reached(Phase::Two, |voter| {
             if voter.auxiliary {

@@ -51,7 +51,7 @@ pub enum Input {
     StorageFailed,
     /// Fitness of this node to lead, from now on ([live-3], [live-6]).
     Fitness(Fitness),
-    /// These slots, decided before this process and not learned again so far, are lost too: the log
+    /// These slots, decided before this process and not learned again yet, are lost too: the log
     /// cannot read them back ([disk-8]).
     Lost(SlotRange),
     /// The first slot that was decided in this process and whose value cannot be read back any

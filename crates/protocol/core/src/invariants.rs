@@ -107,8 +107,8 @@ pub fn ballot_is_not_reused(ballot: Ballot, known: u64, process: u64) -> Verdict
     hold(known == process, || format!("ballot {ballot}: used by process {known} and by {process}"))
 }
 
-/// [p2-6] A vote leaves when its records have the class that it claims: `in_memory` and
-/// `on_disk` tell whether this node has cast a vote in the ballot for a slot.
+/// [p2-6] A vote leaves when its records have the class that it claims: `in_memory` and `on_disk`
+/// return whether this node has cast a vote in the ballot for a slot.
 pub fn vote_is_true(
     vote: &Phase2b,
     in_memory: impl Fn(Slot) -> bool,

@@ -23,7 +23,7 @@ use crate::{
 /// Most voters that a tally keeps: members of two configurations that overlap.
 const VOTERS_MAX: usize = 2 * MEMBERS_MAX;
 
-/// One proposal of a ballot, undecided so far.
+/// One undecided proposal of a ballot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Proposal {
     /// The slots.
@@ -225,7 +225,7 @@ impl Tally {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Learner {
     decided_to: Slot,
-    /// Slots below are told by a snapshot, not by the log.
+    /// Slots below are covered by a snapshot, not by the log.
     log_start: Slot,
     eras: Eras,
     lost: Lost,
@@ -260,8 +260,8 @@ impl Learner {
         self.decided_to
     }
 
-    /// [snap-3] Slots below are told by a snapshot: what the log may hold of them is not decided
-    /// values.
+    /// [snap-3] Returns the first slot of the log. Slots below are covered by a snapshot: records
+    /// that the log may hold of them are not decided values.
     pub fn log_start(&self) -> Slot {
         self.log_start
     }
@@ -387,7 +387,8 @@ impl Learner {
         }
     }
 
-    /// [disk-8] Behind a gap the log may hold what is decided: known, and not told again.
+    /// [disk-8] Skips slots after a gap that the log may hold as decided: they are known, and not
+    /// reported again.
     fn pass_gaps(&mut self) {
         let mut known = Vec::new();
         self.decided_to =
@@ -479,7 +480,7 @@ mod tests {
     use crate::{ballot::Era, configuration::Change, value::Value};
 
     /// [disk-8] A member that lost decided slots votes from there on again, in the same ballot: its
-    /// votes of before and of now count together.
+    /// earlier votes and its present ones count together.
     #[test]
     fn a_run_that_begins_earlier_joins_the_one_that_is_known() {
         let members = [1, 2, 3].map(Member::first);

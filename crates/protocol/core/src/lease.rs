@@ -48,8 +48,7 @@ pub const fn elsewhere(us: u64, drift_ppm: u64) -> u64 {
 pub struct Lease {
     /// When the leader asked, by its own clock; the answer echoes it.
     pub asked_at: Time,
-    /// For how long, in microseconds. Zero in a question that says when it was asked: grants of
-    /// before are given back.
+    /// Duration in microseconds. Zero in a request that has a time: earlier grants are released.
     pub us: u64,
 }
 
@@ -72,8 +71,8 @@ pub struct Granter {
 }
 
 impl Granter {
-    /// An acceptor that grants by `rules`, if any, and whose process of before may have granted for
-    /// `silent_us`.
+    /// Creates an acceptor that grants by `rules`, if any, and whose earlier process may have
+    /// granted for `silent_us`.
     pub fn new(rules: Option<Leases>, silent_us: u64) -> Self {
         Self {
             rules,
@@ -82,7 +81,7 @@ impl Granter {
         }
     }
 
-    /// The clock is told for the first time.
+    /// Handles the first reading of the clock.
     pub fn start(&mut self, now: Time, silent_us: u64) {
         if silent_us > 0 {
             self.silent_until = now.plus_us(silent_us);
@@ -129,7 +128,8 @@ impl Granter {
         Lease { us, ..question }
     }
 
-    /// The leader counts on nothing that it asked for up to then, nor on ballots of before.
+    /// Releases grants: the leader counts on nothing that it asked for up to then, nor on earlier
+    /// ballots.
     fn give_back(&mut self, ballot: Ballot, asked_at: Time) {
         let over = |grant: &mut Grant| {
             let same = grant.ballot == ballot && grant.asked_at <= asked_at;

@@ -176,7 +176,7 @@ impl RingEntry {
 pub struct RingVote {
     /// The ballot voted in.
     pub ballot: Ballot,
-    /// One for each member that has spoken so far; at most [`crate::ring::RING_MAX`].
+    /// One for each member whose vote was received; at most [`crate::ring::RING_MAX`].
     pub entries: Vec<RingEntry>,
 }
 
@@ -213,8 +213,7 @@ pub struct Heartbeat {
 /// the trimming policy ([trim-1]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Held {
-    /// Every member but auxiliaries, and every learner that the leader has heard of, holds all
-    /// slots below.
+    /// Every member but auxiliaries, and every learner known to the leader, holds all slots below.
     pub all: Slot,
     /// Members that are no auxiliaries, and form a phase-2 quorum, hold all slots below.
     pub quorum: Slot,
@@ -362,7 +361,7 @@ pub enum Message {
         /// The confirmed read index.
         slot: Slot,
     },
-    /// "Tell me when everything below is decided at your place, and on stable storage there"
+    /// "Notify me when everything below is decided at your node, and on stable storage there"
     /// ([last-2]).
     LastingRequest {
         /// The first slot that is not asked about.
@@ -374,7 +373,7 @@ pub enum Message {
         /// The first slot that this does not speak of.
         to: Slot,
     },
-    /// "Tell me when you have voted for the same, on stable storage or not" ([less-1]).
+    /// "Notify me when you have voted for the same, on stable storage or not" ([less-1]).
     EarlyRequest(Question),
     /// Voted for, in memory at least. No vote: it counts only for the client that waits.
     EarlyReply {

@@ -93,7 +93,7 @@ pub struct Options {
     pub seed: u64,
     /// Leases, asked for and granted, if the group has them ([read-4]).
     pub leases: Option<Leases>,
-    /// For how long a process of before may have granted a lease; 0 if it cannot have.
+    /// Time for which an earlier process may have granted a lease; 0 if it cannot have.
     pub silent_us: u64,
     /// Time to wait for others to connect before leading as a quorum by itself ([lie-6]); 0 if no
     /// other node can know its group yet.
@@ -317,7 +317,7 @@ impl Node {
         self.tell(effects);
     }
 
-    /// Tells the caller what changed about this node: its role, and when it wants to be woken.
+    /// Notifies the caller of changes of this node: its role, and when it wants to be woken.
     fn tell(&mut self, effects: &mut Effects) {
         let (role, leader) = (self.role(), self.election.leader_ballot());
         if self.told.is_news(role, leader) {

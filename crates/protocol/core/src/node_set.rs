@@ -1,4 +1,4 @@
-//! To whom a message goes: a few nodes, without an allocation.
+//! Receivers of a message: a few nodes, without an allocation.
 
 use core::fmt;
 

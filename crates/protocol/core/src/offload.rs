@@ -13,7 +13,7 @@ pub enum Stage {
     /// This node.
     #[default]
     Here,
-    /// The device: it was told to, and has not answered.
+    /// The device: it was ordered to, and has not answered.
     Starting(Ballot),
     /// The device.
     There(Ballot),
@@ -23,7 +23,7 @@ pub enum Stage {
     Stopping(Ballot),
 }
 
-/// Most votes of members that are kept because they came before their slots were told.
+/// Most votes of members that are kept because they arrived before their slots were reported.
 const EARLY_MAX: usize = 32;
 
 /// Phase 2 outside of this node, as its leader knows it.
@@ -35,9 +35,9 @@ pub struct Offload {
     pub stage: Stage,
     /// Members whose devices vote in the leader's ballot, and where their cells begin.
     armed: Vec<(Member, Slot)>,
-    /// The first slot that may not be given out yet.
+    /// The first slot that may not be assigned yet.
     pub limit: Slot,
-    /// Not before, after it was taken back.
+    /// The device is not used again before this time, after it was withdrawn.
     pub rests_until: Time,
     /// Slots below were decided at the last look, and since when.
     progress: (Slot, Time),
@@ -137,7 +137,7 @@ impl Offload {
         self.looking.len()
     }
 
-    /// [offload-10] A vote for slots that were not told yet: it waits; of one member the newest.
+    /// [offload-10] Keeps a vote for slots that were not reported yet; of each member the newest.
     pub fn keep_early(&mut self, from: Member, vote: Phase2b) {
         self.early.retain(|(member, _)| *member != from);
         if self.early.len() < EARLY_MAX {
@@ -145,7 +145,7 @@ impl Offload {
         }
     }
 
-    /// A vote that waited, if all its slots were told by now.
+    /// Returns a vote that waited, if all its slots were reported by now.
     pub fn next_early(&mut self, next: Slot) -> Option<(Member, Phase2b)> {
         let at = self.early.iter().position(|(_, vote)| vote.volatile_to <= next)?;
         Some(self.early.swap_remove(at))

@@ -32,7 +32,7 @@ impl Pauses {
         }
     }
 
-    /// The leader told of its own.
+    /// Notes the leader's report of its own lateness.
     pub fn on_leader(&mut self, us: u32) {
         self.leader_us = us.into();
     }
@@ -42,7 +42,7 @@ impl Pauses {
         self.leader_us
     }
 
-    /// The worst of the last one to two minutes, as heartbeats tell it.
+    /// Returns the worst of the last one to two minutes, as heartbeats report it.
     pub fn worst_us(&mut self, now: Time) -> u32 {
         self.look(now);
         #[expect(clippy::cast_possible_truncation, reason = "at most STOP_US")]

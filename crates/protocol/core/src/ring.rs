@@ -22,7 +22,7 @@ pub const RING_MAX: usize = 16;
 /// has ([ring-6]).
 pub const HOLD_US: u64 = 300;
 
-/// To whom something is said.
+/// Receiver of a vote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Say {
     /// Nothing now.

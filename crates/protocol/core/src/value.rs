@@ -58,7 +58,7 @@ pub enum Value {
         origin: NodeId,
         /// The origin's process start.
         boot: u32,
-        /// Tells the origin which of its requests this was.
+        /// Number of the request at the origin.
         number: u64,
     },
     /// The session with this id ends.

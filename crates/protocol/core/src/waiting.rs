@@ -294,7 +294,7 @@ mod tests {
     }
 
     /// [snap-5] Of a run whose first part was learned without bytes, the rest goes as soon as it is
-    /// here. It once waited for the first part for ever.
+    /// here. It once waited for the first part indefinitely.
     #[test]
     fn decided_part_of_a_run_is_not_waited_for() {
         let content = Value::Content { stream: StreamName::default(), offset: 0 };

@@ -17,7 +17,8 @@ pub struct Writer(pub u128);
 /// Mode of opening a stream for writing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum How {
-    /// There is none of this name. (Or there is, by this very writer, who never heard that.)
+    /// There is no stream of this name. (Or there is, by this very writer, which never received the
+    /// answer.)
     Create,
     /// The stream exists and has no writer.
     Append,
@@ -81,9 +82,9 @@ pub enum Command {
 /// Retention of a stream. Bytes beyond either bound may be forgotten; without any, all are kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Retention {
-    /// At most so many bytes, of those that came last.
+    /// Bytes to keep at most, of those that were appended last.
     pub bytes: Option<u64>,
-    /// Bytes that were appended at most so many milliseconds ago.
+    /// Greatest age of kept bytes, in milliseconds since they were appended.
     pub age_ms: Option<u64>,
 }
 

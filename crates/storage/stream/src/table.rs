@@ -49,7 +49,7 @@ pub struct Piece {
 /// One named stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Stream {
-    /// About the slot in which it was created: tells it from another of the same name.
+    /// About the slot in which it was created: distinguishes it from another of the same name.
     id: u64,
     /// Unix time in milliseconds, as its first owner's clock showed.
     created_ms: u64,
@@ -457,7 +457,7 @@ impl Table {
             }
             let last = named.marks.back();
             let news = last.is_none_or(|(_, below)| *below < named.end);
-            // A clock that went back tells nothing.
+            // A clock that went back is no evidence.
             let later = last.is_none_or(|(at, _)| *at < now_ms);
             if news && later && named.end > start && named.marks.len() < MARKS_MAX {
                 named.marks.push_back((now_ms, named.end));

@@ -279,7 +279,7 @@ impl Run {
         self.apply(&Event::LeasedRead { site, at }, shared)
     }
 
-    /// A leader speaks, and hears most answers.
+    /// Lets a leader send heartbeats, and receive most answers.
     fn beat(&mut self, site: usize, shared: &std::cell::RefCell<Outcome>) -> Result<(), Violation> {
         let mut seen = self.world.soup.len();
         let at = self.world.due(site);
@@ -369,7 +369,7 @@ impl Run {
         Ok(())
     }
 
-    /// The others do not hear of this leader any more, and find another.
+    /// Cuts this leader off from the others, which elect another.
     fn usurp(
         &mut self,
         leader: usize,
@@ -392,8 +392,8 @@ impl Run {
         self.among(&inside, next, shared)
     }
 
-    /// A leader is asked to read, best one that others have replaced; what confirms it are answers
-    /// to heartbeats of before the question.
+    /// Asks a leader to read, preferably one that others have replaced; the answers that confirm it
+    /// are to heartbeats sent before the question.
     fn late_answers(&mut self, shared: &std::cell::RefCell<Outcome>) -> Result<(), Violation> {
         let newest = self.world.leader();
         let mut leaders: Vec<usize> =

@@ -39,8 +39,8 @@ impl Run {
         })
     }
 
-    /// Some devices have the network to themselves for a while: everything that is ordered is done,
-    /// everything that is said is heard, mostly.
+    /// Gives some devices the network to themselves for a while: all orders are carried out, and
+    /// most frames arrive.
     pub(super) fn devices(
         &mut self,
         shared: &std::cell::RefCell<Outcome>,

@@ -60,7 +60,7 @@ impl Clients {
         self.commands.get(batch).map(Vec::as_slice)
     }
 
-    /// All commands so far.
+    /// Returns all commands.
     pub fn commands(&self) -> impl Iterator<Item = &Value> {
         self.commands.keys()
     }

@@ -205,7 +205,8 @@ impl Judge {
         }
     }
 
-    /// [stream-7] An owner told its client that so many bytes of a stream are kept.
+    /// [stream-7] Judges an owner's confirmation to its client that this many bytes of a stream are
+    /// kept.
     pub fn acknowledged(&mut self, stream: StreamName, count: u64) -> Verdict {
         self.seen.acknowledged += 1;
         let kept = self.count(stream);

@@ -61,8 +61,8 @@ impl Offering {
         self.offers.remove(&stream);
     }
 
-    /// The next run of this stream, of at most so many bytes; `held_to` says how far bytes are here
-    /// without a gap from a position on.
+    /// Returns the next run of this stream, up to a given number of bytes; `held_to` returns the
+    /// end of the bytes that are here without a gap from a position on.
     pub fn next_run(
         &self,
         stream: StreamName,

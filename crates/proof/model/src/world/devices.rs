@@ -1,4 +1,5 @@
-//! Devices of nodes in a world: what they do to votes that count, and what their owners hear.
+//! Devices of nodes in a world: their effect on votes that count, and their reports to their
+//! owners.
 
 use quorate_core::{
     device::Word, effect::Role, input::Input, record::Class, slot::SlotRange, value::Value,
@@ -91,7 +92,7 @@ impl World {
         if self.setup.cells == 0 {
             return Ok(());
         }
-        // [offload-9] One that has not done what it was told may be late.
+        // [offload-9] A device that has not carried out its orders may be late.
         if !yes && self.sites[at].device.is_busy() {
             return self.say(at, Word::Late);
         }

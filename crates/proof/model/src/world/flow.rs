@@ -107,7 +107,8 @@ impl World {
         Ok(())
     }
 
-    /// The run of a stream that the leader here would offer next, of at most so many bytes.
+    /// Returns the run of a stream that the leader here would offer next, up to a given number of
+    /// bytes.
     fn next_run(
         &self,
         at: usize,
@@ -242,7 +243,7 @@ impl World {
         self.tell(at)
     }
 
-    /// The node is told whether something is missing.
+    /// Notifies the node whether bytes are missing.
     pub(super) fn tell(&mut self, at: usize) -> Result<(), Violation> {
         let lacks = self.sites[at].lacks();
         self.tell_lack(at, lacks)

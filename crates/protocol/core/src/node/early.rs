@@ -1,5 +1,5 @@
-//! Serves clients that want less than the group's class: to hear that a phase-2 quorum has their
-//! command in memory, before any disk has written ([class-2], [less-1] to [less-3]).
+//! Serves clients that want less than the group's class: a notification that a phase-2 quorum has
+//! their command in memory, before any disk has written ([class-2], [less-1] to [less-3]).
 
 use super::Node;
 use crate::{
@@ -17,8 +17,8 @@ use crate::{
 };
 
 impl Node {
-    /// Answers who waits for votes of this node, tells this node's clients, and asks others for
-    /// them.
+    /// Answers nodes that wait for votes of this node, notifies this node's clients, and asks
+    /// others for them.
     pub(super) fn look_early(&mut self, now: Time, effects: &mut Effects) {
         if self.early.is_idle() {
             return;

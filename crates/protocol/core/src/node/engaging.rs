@@ -28,7 +28,7 @@ impl Node {
         let _ = self.engaging.set_idle(self.era(), idle);
     }
 
-    /// This node, and those of the full replicas of whom `is` is true.
+    /// Returns this node, and the full replicas for which `is` returns true.
     fn full_replicas(
         &self,
         configuration: &Configuration,

@@ -19,10 +19,10 @@ pub(super) struct Entry {
 }
 
 impl Node {
-    /// [ballot-5] Whether this acceptor may promise this ballot, whose node has decided everything
-    /// below `from`: it is in the ballot's era already, or has decided what began it. An auxiliary,
-    /// which may not know the number of an era, has decided everything below `from`, or was told
-    /// that full replicas which form a quorum have, and hold it.
+    /// [ballot-5] Returns whether this acceptor may promise this ballot, whose node has decided
+    /// everything below `from`: it is in the ballot's era already, or has decided what began it. An
+    /// auxiliary, which may not know the number of an era, has decided everything below `from`, or
+    /// was notified that full replicas which form a quorum have, and hold it.
     pub(super) fn may_enter(&self, ballot: Ballot, from: Slot) -> bool {
         let known = self.learner.eras().era().max(self.acceptor.promised().era);
         let spared = self.is_auxiliary() || self.is_hollow();
@@ -49,8 +49,8 @@ impl Node {
         let Some(Entry { ballot, from }) = self.entry else {
             return;
         };
-        // [decide-3] Who finds the promise in its log must find the decision there too. If this
-        // step's own records tell of it, the next step is early enough.
+        // [decide-3] A restart that finds the promise in the log must find the decision there too.
+        // If this step's own records carry it, the next step is early enough.
         let decided_to = self.learner.decided_to();
         if self.pending.restates(decided_to) < decided_to {
             return;

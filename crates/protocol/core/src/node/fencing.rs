@@ -138,8 +138,8 @@ impl Node {
         value: Value,
         effects: &mut Effects,
     ) {
-        // What comes late is below the promise, or was read out. A leader votes itself for what is
-        // given out.
+        // A late vote is below the promise, or was read out. A leader votes itself for the slots
+        // that are assigned.
         let own = self.leading.as_ref().is_some_and(|leading| leading.ballot() == ballot);
         if self.fence.armed() != Some(ballot) || own {
             return;
@@ -175,7 +175,7 @@ impl Node {
         }
         // Another node may lead by now, or ask for promises.
         let free = self.phase1.is_none() && promise.is_none();
-        // [live-4] Who handed over is still the leader that was heard last.
+        // [live-4] The node that handed over is still the last known leader.
         let led_by_another = |why| {
             let leader = self.election.leader();
             self.leading.is_none() && leader.is_some_and(|by| why != Campaign::HandedOver { by })
@@ -254,8 +254,8 @@ impl Node {
         self.follow_counted(effects);
     }
 
-    /// [offload-11] Who has no vote learns what was counted, and for which value. That was proposed
-    /// in this ballot, so it is recorded as a proposal that a learner heard is.
+    /// [offload-11] A node without a vote learns that a slot was counted, and for which value. It
+    /// was proposed in this ballot, so it is recorded as a proposal that a learner received is.
     pub(super) fn on_told(
         &mut self,
         now: Time,
@@ -298,7 +298,7 @@ impl Node {
     /// [offload-9] The device does not answer for now. Its votes are there, so this member keeps
     /// its name, and promises nothing until they were read out ([offload-8]).
     ///
-    /// [offload-12] A leader whose device gives out slots cannot take them back, either: it leaves
+    /// [offload-12] A leader whose device assigns slots cannot withdraw them, either: it leaves
     /// that to another member, which finds in phase 1 what a quorum's devices voted for.
     pub(super) fn on_device_late(&mut self, now: Time, effects: &mut Effects) {
         effects.explain(Explanation::DeviceLate);
@@ -337,9 +337,9 @@ impl Node {
         }
     }
 
-    /// [offload-12] This node led in this ballot until now. The others heard it a moment ago and
-    /// would wait out a time-out: it leads on in another ballot, or hands over to the one that has
-    /// most, if it may not.
+    /// [offload-12] Leads on after this node led in this ballot until now. The others received its
+    /// messages a moment ago and would wait out a time-out: it leads on in another ballot, or hands
+    /// over to the one that has most, if it may not.
     pub(super) fn lead_on(&mut self, ballot: Ballot, effects: &mut Effects) {
         if self.may_lead() {
             return self.campaign(Asked::Everybody, Campaign::DeviceLost, effects);

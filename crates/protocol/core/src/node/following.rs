@@ -118,7 +118,7 @@ impl Node {
             self.follow_leader(now, beat.ballot, effects);
             lease = self.lease_asked(now, from, &beat);
             self.note_role(&beat);
-            // An auxiliary trims nothing by policy; what it is told is no less true.
+            // An auxiliary trims nothing by policy; the values it receives are no less true.
             let (all, quorum) = (beat.held_by_all, beat.held_by_quorum);
             self.note_held(Held { all, quorum });
         }
@@ -167,7 +167,7 @@ impl Node {
             && self.offload.is_out()
             && range.from >= leading.tally.next()
         {
-            // [offload-10] What the device gave out is told here soon.
+            // [offload-10] The slots that the device assigned are reported here soon.
             return;
         }
         if let Some(leading) = &self.leading {
@@ -202,7 +202,7 @@ impl Node {
         wanted: SlotRange,
         effects: &mut Effects,
     ) {
-        // [snap-3] Below its start the log tells nothing, whatever is left of it. Below the floor
+        // [snap-3] Below its start the log is no source, whatever is left of it. Below the floor
         // everything is decided, and what is not lost is in the log.
         let log_start = self.learner.log_start();
         if wanted.from < log_start && self.is_hollow() {

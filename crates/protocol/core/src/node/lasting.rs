@@ -17,7 +17,8 @@ use crate::{
 };
 
 impl Node {
-    /// Answers who waits for this node's disk, tells this node's clients, and asks others for them.
+    /// Answers nodes that wait for this node's disk, notifies this node's clients, and asks others
+    /// for them.
     pub(super) fn look_what_lasts(&mut self, now: Time, effects: &mut Effects) {
         if self.lasting.is_idle() {
             return;

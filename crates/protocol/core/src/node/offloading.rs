@@ -22,10 +22,10 @@ use crate::{
     value::Value,
 };
 
-/// Nothing is decided for so many heartbeats although something is open: devices are not used for a
-/// while.
+/// Heartbeats without a decision, although proposals are open, after which devices are not used for
+/// a while.
 const STUCK_HEARTBEATS: u64 = 3;
-/// For so many.
+/// Heartbeats for which devices then rest.
 const REST_HEARTBEATS: u64 = 25;
 
 impl Node {
@@ -151,8 +151,8 @@ impl Node {
         self.on_arm(now, self.options.member.node, begin, effects);
     }
 
-    /// [offload-5] From here until it was taken back only the device gives out slots of this
-    /// ballot.
+    /// [offload-5] Starts the device: from here until it is withdrawn only the device assigns slots
+    /// of this ballot.
     fn start_device(&mut self, effects: &mut Effects) {
         let Some(leading) = &self.leading else { return };
         let (ballot, first) = (leading.ballot(), leading.tally.next());
@@ -168,8 +168,8 @@ impl Node {
         effects.explain(Explanation::Offloads { ballot });
     }
 
-    /// [offload-14] The first slot that may not be given out yet: the cells of a quorum, those of
-    /// the own device, the window and what may be in flight end there.
+    /// [offload-14] Returns the first slot that may not be assigned yet: the cells of a quorum,
+    /// those of the own device, the window and what may be in flight end there.
     fn limit(&self, floor: Slot) -> Slot {
         let cells = self.offload.cells;
         let armed = self.offload.armed();
@@ -187,7 +187,7 @@ impl Node {
         bounds.into_iter().fold(of_quorum, Slot::min)
     }
 
-    /// [offload-14] Lets the device give out more.
+    /// [offload-14] Lets the device assign more slots.
     pub(super) fn allow(&mut self, effects: &mut Effects) {
         let (Stage::There(ballot), Some(leading)) = (self.offload.stage, &self.leading) else {
             return;
@@ -238,8 +238,8 @@ impl Node {
         match self.offload.stage {
             Stage::TakingBack(_) | Stage::Stopping(_) | Stage::Here => Some(Refusal::Busy),
             Stage::There(_) | Stage::Starting(_) => {
-                // [offload-13], [offload-15] What no device carries goes by this node, once it
-                // gives out slots again.
+                // [offload-13], [offload-15] Values that no device carries are proposed by this
+                // node, once it assigns slots again.
                 let carried = slots == 1
                     && !matches!(
                         value,
@@ -283,8 +283,8 @@ impl Node {
         }
     }
 
-    /// [offload-12] The device gives out no more. Values were stored before frames left: of a slot
-    /// without a value nothing ever left.
+    /// [offload-12] Handles the end of the device's assignments. Values were stored before frames
+    /// left: of a slot without a value nothing ever left.
     fn on_taken_back(
         &mut self,
         now: Time,
@@ -305,13 +305,13 @@ impl Node {
             at = at.next();
         }
         effects.explain(Explanation::TakesBack { ballot });
-        // Whatever it was taken back for has its time.
+        // Whatever the device was withdrawn for has its time.
         self.offload.rests_until = now.plus_ms(REST_HEARTBEATS * self.options.heartbeat_ms);
         self.come_back(effects);
     }
 
-    /// This node gives out slots again. Members that heard proposals of the device only hear them
-    /// now.
+    /// Lets this node assign slots again. Members that only their devices sent proposals to receive
+    /// them now.
     fn come_back(&mut self, effects: &mut Effects) {
         self.offload.stage = Stage::Here;
         let next = self.leading.as_ref().map(|leading| leading.tally.next());
@@ -333,7 +333,7 @@ impl Node {
     fn on_stopped(&mut self, now: Time, ballot: Ballot, effects: &mut Effects) {
         match self.offload.stage {
             Stage::Stopping(stopped) if stopped == ballot => self.offload.stage = Stage::Here,
-            // It could not start, or was taken back before it did: nothing was given out.
+            // The device could not start, or was withdrawn before it did: no slots were assigned.
             Stage::Starting(started) | Stage::TakingBack(started)
                 if started == ballot && self.leads_in(ballot) =>
             {
@@ -348,7 +348,7 @@ impl Node {
         }
     }
 
-    /// [offload-18] What a read must see is known to the device that gives out slots.
+    /// [offload-18] Asks the device that assigns slots for a read's index, which only it knows.
     pub(super) fn look_next(&mut self, reader: Reader, effects: &mut Effects) -> bool {
         if self.offload.looking() >= crate::reads::GATHERED_MAX {
             return false;

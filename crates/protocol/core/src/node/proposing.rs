@@ -66,9 +66,9 @@ impl Node {
         next.is_some_and(|next| next.plus(slots) <= end)
     }
 
-    /// [era-8] One reconfiguration at a time, naming the era of this ballot and of everything
-    /// undecided in it, valid as things stand; and [era-12] nothing may depend on those alone whom
-    /// it takes weight from.
+    /// [era-8] Checks a change: one reconfiguration at a time, naming the era of this ballot and of
+    /// everything undecided in it, valid as things stand; and [era-12] nothing may depend only on
+    /// members that it takes weight from.
     fn change_refusal(&self, value: &Value) -> Option<Refusal> {
         let Value::Reconfigure { era, change } = *value else {
             return None;
@@ -196,7 +196,7 @@ impl Node {
             return;
         };
         if self.offload.is_out() && vote.volatile_to > tally.next() {
-            // [offload-10] The device gave out more than was told so far.
+            // [offload-10] The device assigned more than it has reported.
             return self.offload.keep_early(from, vote);
         }
         if let Err(mismatch) = tally.vote(from, &vote, class) {
@@ -283,9 +283,9 @@ impl Node {
         }
     }
 
-    /// Followers learn what is decided with the next proposal; if none is in flight that could
-    /// bring one about, they are told at once. So they are of a new era, as they enter none that
-    /// they have not decided ([ballot-5]).
+    /// Announces decisions. Followers learn what is decided with the next proposal; if none is in
+    /// flight that could bring one about, they are notified at once. Likewise of a new era, as they
+    /// enter none that they have not decided ([ballot-5]).
     pub(super) fn announce(&mut self, effects: &mut Effects) {
         let Some(leading) = &self.leading else { return };
         let decided_to = self.learner.decided_to();

@@ -106,7 +106,7 @@ mod tests {
     use super::*;
     use crate::{ballot::Era, class::Class, configuration::Change, node_id::Member};
 
-    /// [snap-3] A node crashed when it had just installed a snapshot: its log tells of before.
+    /// [snap-3] A node crashed when it had just installed a snapshot: its log is older.
     #[test]
     fn snapshot_counts_whatever_the_log_says_of_before() {
         let change = |era| Value::Reconfigure { era: Era(era), change: Change::Multiply(2) };

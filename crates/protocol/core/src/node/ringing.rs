@@ -31,7 +31,7 @@ impl Node {
         }
         let own = self.options.member;
         if self.voted.run().ballot == ballot && !self.relay.spares(ballot, own) {
-            // [ring-8] Who voted silently so far says at once how far it really is.
+            // [ring-8] A member that voted silently reports at once how far it really is.
             self.report_run(effects);
         }
     }
@@ -113,7 +113,7 @@ impl Node {
         self.pending.vote(run, self.voted.run_durable_to())
     }
 
-    /// [learn-1] Who has got weight says how far its votes are: so far they were silent.
+    /// [learn-1] Reports the votes of a member that has got weight: until then they were silent.
     pub(super) fn speak_up(&mut self, effects: &mut Effects) {
         let run = self.voted.run();
         let voted = run.from < run.to && run.ballot.node != self.options.member.node;

@@ -12,7 +12,7 @@ use crate::{
     slot::Slot,
 };
 
-/// An auxiliary learns what lies between it and its votes if that is no more than so much.
+/// Most slots between an auxiliary and its votes that it learns.
 const NEAR_SLOTS: u64 = 4096;
 
 impl Node {

@@ -74,8 +74,8 @@ impl Node {
         self.fence.armed().is_some() || self.offload.is_out()
     }
 
-    /// The ballot that this node's device votes in, by its own word; and whether it gives out
-    /// slots.
+    /// Returns the ballot that this node's device votes in, by its own report; and whether it
+    /// assigns slots.
     pub fn device(&self) -> (Option<Ballot>, bool) {
         let armed = self.fence.armed();
         (armed.filter(|ballot| self.fence.votes_in(*ballot)), self.offload.is_out())
@@ -106,7 +106,7 @@ impl Node {
         self.learner.decided_to()
     }
 
-    /// The first slot that is told by the log; a snapshot stands for what is below ([snap-3]).
+    /// Returns the first slot of the log; a snapshot stands for what is below ([snap-3]).
     pub fn log_start(&self) -> Slot {
         self.learner.log_start()
     }

@@ -33,7 +33,8 @@ impl Told {
         core::mem::replace(&mut self.wake, wake) != wake
     }
 
-    /// The caller woke this node as it was told to; it is told the next time again, whatever it is.
+    /// Notes that the caller woke this node as requested; the next time is sent again, whatever it
+    /// is.
     pub(super) fn woken(&mut self) {
         self.wake = Time(0);
     }

@@ -359,8 +359,8 @@ mod tests {
         })
     }
 
-    /// The slots that a node looks for bytes for, which voted in slot 1 and hears of a proposal
-    /// behind a gap, bytes and all, and that slot 1 is decided.
+    /// Returns the slots that a node looks for bytes for, which voted in slot 1 and receives a
+    /// proposal after a gap, bytes and all, and that slot 1 is decided.
     fn looked_for(slot: u64) -> Vec<u64> {
         let members = [1, 2, 3].map(Member::first);
         let options = Options {

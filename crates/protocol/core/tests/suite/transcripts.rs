@@ -1,5 +1,5 @@
-//! Transcripts: what exactly do nodes say to each other? Each file in `testdata` is a story told
-//! in commands; the lines below `----` are what the production core answered.
+//! Transcripts: the exact exchanges between nodes. Each file in `testdata` is a story told in
+//! commands; the lines below `----` are the answers of the production core.
 //!
 //! `REWRITE=1 cargo test -p quorate-core --test transcripts` writes the answers again: the diff is
 //! the review. The grammar of each command stands at its handler in `stage/mod.rs`.

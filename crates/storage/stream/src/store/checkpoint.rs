@@ -236,7 +236,7 @@ impl Store {
         let needed = checkpoint.bytes.len() as u64;
         let dirty = self.limits.dirty_bytes_max as u64;
         let mut bytes = (2 * needed + dirty).next_multiple_of(BLOCK as u64);
-        // Files of chunks are told by their size.
+        // Files of chunks are recognised by their size.
         if bytes == self.layout.file_bytes() {
             bytes += BLOCK as u64;
         }

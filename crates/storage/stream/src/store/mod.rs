@@ -219,7 +219,7 @@ impl Store {
         self.checkpoint.is_none() && waiting > 0 && worth
     }
 
-    /// Returns whether so many bytes are worth a checkpoint before all have come ([here-2]).
+    /// Returns whether this many bytes are worth a checkpoint before all have arrived ([here-2]).
     pub fn is_worth_saving(&self, bytes: u64) -> bool {
         bytes / self.layout.chunk() >= self.checkpoint_chunks()
     }

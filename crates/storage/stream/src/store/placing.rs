@@ -1,15 +1,15 @@
-//! Units that are on stable storage before a record speaks of them ([disk-5]), and how they are
-//! found again.
+//! Units that are on stable storage before a record names them ([disk-5]), and how they are found
+//! again.
 //!
-//! A unit that is *placed* is written at once, with those behind it that are here too, durably,
-//! before it is decided. The caller hears when it is there ([`Store::next_placed`]), and says in
-//! the record of its log where ([`Store::places`]); the record has none of the bytes. A start tells
-//! the store what such records say ([`Store::claim`]) before anything else is written: until the
-//! next checkpoint only they name those chunks.
+//! A unit that is *placed* is written at once, with those after it that are here too, durably,
+//! before it is decided. The caller is notified when it is there ([`Store::next_placed`]), and
+//! names the place in the record of its log ([`Store::places`]); the record has none of the bytes.
+//! A start passes the contents of such records to the store ([`Store::claim`]) before anything else
+//! is written: until the next checkpoint only they name those chunks.
 //!
-//! What a record says and is not true any more was freed since, and freed chunks are given out only
-//! behind a durable catalogue ([trim-4]): so a catalogue is believed before a record, and a later
-//! record before an earlier one. Should the bytes be others all the same, their checksums say so
+//! Places in a record that are not true any more were freed since, and freed chunks are reused only
+//! after a durable catalogue ([trim-4]): so a catalogue is believed before a record, and a later
+//! record before an earlier one. Should the bytes be others all the same, their checksums show it
 //! when they are read.
 
 use std::{collections::BTreeMap, ops::Range};

@@ -38,7 +38,7 @@ pub(super) struct Stream {
 /// Whole blocks of a stream, within a unit.
 #[derive(Debug)]
 pub(super) struct Cut {
-    /// Tells it from others that were at the same place.
+    /// Distinguishes it from others that were at the same place.
     pub(super) id: u64,
     /// The first `bytes` of it.
     pub(super) buffer: Buffer,

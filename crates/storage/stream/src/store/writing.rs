@@ -43,7 +43,7 @@ pub(super) struct Writes {
     later: usize,
     /// Number of the next write. Numbers are assigned in the order of places.
     next_number: u64,
-    /// Bytes that were placed and are on stable storage, for the caller to hear of.
+    /// Bytes that were placed and are on stable storage, to be reported to the caller.
     done: VecDeque<(StreamName, Range<u64>)>,
     /// Files with writes that completed and were not flushed since.
     unflushed: BTreeSet<u64>,

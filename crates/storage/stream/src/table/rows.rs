@@ -43,7 +43,7 @@ impl Part {
 
 const OWNER: u8 = b'O';
 
-/// The key of the id that was given out last: that of an owner without its number.
+/// The key of the id that was assigned last: that of an owner without its number.
 const LAST_ID: &[u8] = &[OWNER];
 
 fn owner_key(owner: NodeId) -> Vec<u8> {

@@ -168,8 +168,8 @@ impl Stage {
                     self.deliver(&format!("*->{node}"), &["heartbeat-reply"], quiet);
                 }
             }
-            // reads 1 40 10 — for so many times: so many milliseconds pass, the node reads, is
-            // woken if it is due, and hears the answers to its heartbeats
+            // reads 1 40 10 — this many times: this many milliseconds pass, the node reads, is
+            // woken if it is due, and receives the answers to its heartbeats
             ["reads", node, count, ms] => {
                 let (node, quiet) = (node_id(node), &mut String::new());
                 for read in 0..count.parse().expect("a number") {
@@ -182,8 +182,8 @@ impl Stage {
                     self.deliver(&format!("*->{node}"), &["heartbeat-reply"], quiet);
                 }
             }
-            // route 1 2 3 — votes reach the node, when it leads, through nodes 2 and 3; no others:
-            // directly
+            // route 1 2 3 — votes reach the node, when it leads, through nodes 2 and 3; without
+            // those: directly
             ["route", node, through @ ..] => {
                 let through = through.iter().map(|word| Member::first(node_id(word).0));
                 let wish = match through.collect::<Vec<_>>() {
