@@ -17,7 +17,8 @@ const GENEROUS_TIMEOUTS: u64 = 10;
 /// A leader's side: who gets no proposals at the moment, and how it goes without them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Engaging {
-    /// Since when auxiliaries are sent everything undecided; `None` while they are spared.
+    /// Start of the time in which auxiliaries are sent everything undecided; `None` while they are
+    /// spared.
     engaged: Option<Time>,
     /// Proposals do not go to these.
     idle: NodeSet,
@@ -32,7 +33,7 @@ pub struct Engaging {
 }
 
 impl Engaging {
-    /// A new leader begins; `engaged`: it cannot do without auxiliaries.
+    /// Begins the term of a new leader; `engaged`: it cannot do without auxiliaries.
     pub fn begin(&mut self, now: Time, decided_to: Slot, engaged: bool) {
         *self = Self {
             engaged: engaged.then_some(now),
@@ -123,7 +124,7 @@ pub struct Spared {
 }
 
 impl Spared {
-    /// The leader says what this node is, and what full replicas hold without it.
+    /// Notes the leader's message: this node's role, and what full replicas hold without it.
     pub fn tell(&mut self, auxiliary: bool, held_by_quorum: Slot) {
         self.told = Some(auxiliary);
         if auxiliary {
@@ -131,12 +132,12 @@ impl Spared {
         }
     }
 
-    /// A leader says that everything below is decided.
+    /// Notes a leader's message that everything below is decided.
     pub fn announce(&mut self, decided_to: Slot) {
         self.announced = self.announced.max(decided_to);
     }
 
-    /// Everything below is decided somewhere.
+    /// Returns the slot below which everything is decided somewhere.
     pub fn announced(&self) -> Slot {
         self.announced
     }
@@ -146,12 +147,12 @@ impl Spared {
         self.told
     }
 
-    /// [trim-1] Nothing that an auxiliary keeps below is needed.
+    /// [trim-1] Returns the slot below which nothing that an auxiliary keeps is needed.
     pub fn held_to(&self) -> Slot {
         self.held_to
     }
 
-    /// The log is being made to begin at this slot.
+    /// Notes that the log is being made to begin at this slot.
     pub fn forget(&mut self, to: Slot) {
         assert!(
             to <= self.held_to,

@@ -37,7 +37,7 @@ pub struct Catchup {
     useless: BTreeMap<NodeId, Slot>,
     /// The earliest of their reported starts.
     earliest: Option<Slot>,
-    /// When a snapshot was asked for last.
+    /// Time of the last request for a snapshot.
     snapshot_asked: Option<Time>,
 }
 
@@ -65,17 +65,17 @@ struct Asked {
     range: SlotRange,
     /// Number of requested slots that arrived.
     arrived: u64,
-    /// When it was asked, or answered in part.
+    /// Time of the question, or of the last partial answer.
     at: Time,
 }
 
 impl Catchup {
-    /// Everything below `target` is decided somewhere.
+    /// Creates the state of a node that knows everything below `target` to be decided somewhere.
     pub fn starting_at(target: Slot) -> Self {
         Self { target, ..Self::default() }
     }
 
-    /// `source` decided everything below `target`.
+    /// Notes that `source` decided everything below `target`.
     pub fn note(&mut self, target: Slot, source: NodeId) {
         if target > self.target {
             self.target = target;
@@ -159,16 +159,16 @@ impl Catchup {
         self.useless.get(&node).is_none_or(|to| *to <= decided_to)
     }
 
-    /// The next peer, behind the source and around, that may have what is missing.
+    /// Returns the next peer, after the source and around, that may have what is missing.
     fn left(&self, decided_to: Slot, peers: &[NodeId]) -> Option<NodeId> {
         let behind = peers.iter().filter(|peer| **peer > self.source);
         let mut turns = behind.chain(peers);
         turns.find(|peer| self.may_have(**peer, decided_to)).copied()
     }
 
-    /// [catch-2] The log of `from` starts at `log_start`, above what is missing here. Where the
-    /// earliest log starts, once no peer is left that may have it; before, the next of them is to
-    /// be asked.
+    /// [catch-2] Notes that the log of `from` starts at `log_start`, above what is missing here.
+    /// Returns the start of the earliest log, once no peer is left that may have it; before, the
+    /// next of them is to be asked.
     pub fn on_below_start(
         &mut self,
         from: NodeId,
@@ -208,7 +208,7 @@ impl Catchup {
         self.start.is_some_and(|(start, at)| start > decided_to && lately(at))
     }
 
-    /// A snapshot stands for what was asked for.
+    /// Notes that a snapshot stands for what was asked for.
     pub fn installed(&mut self) {
         self.asked = None;
         self.start = None;
@@ -228,7 +228,7 @@ impl Catchup {
         self.fruitless = 0;
     }
 
-    /// When the standing question is overdue.
+    /// Returns when the open question is overdue.
     pub fn wake_at(&self, retry_us: u64) -> Option<Time> {
         self.asked.map(|asked| asked.at.plus_us(retry_us))
     }
@@ -288,7 +288,7 @@ mod tests {
         assert_eq!(ask(&mut catchup, 0, at).expect("answered in full").1, CHUNK_VALUES_MAX);
     }
 
-    /// [catch-2] One log that begins too late says nothing of the others.
+    /// [catch-2] One log that begins too late is no evidence about the others.
     #[test]
     fn snapshot_is_needed_when_nobodys_log_has_what_is_missing() {
         let mut catchup = Catchup::default();

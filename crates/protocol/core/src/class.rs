@@ -11,7 +11,7 @@ pub enum Class {
 }
 
 impl Class {
-    /// As it stands in files, flags and documents: `durable` or `volatile`.
+    /// Returns the name in files, flags and documents: `durable` or `volatile`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Durable => "durable",

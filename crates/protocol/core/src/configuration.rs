@@ -60,7 +60,7 @@ pub enum Change {
     Rule(QuorumRule),
 }
 
-/// Why a configuration or a change is invalid.
+/// Reason for a configuration or a change to be invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Invalid {
     /// No member would vote.
@@ -100,7 +100,7 @@ impl Configuration {
         Ok(configuration)
     }
 
-    /// Every node with weight 1, majority rule.
+    /// Creates a configuration of nodes with weight 1 each, under the majority rule.
     pub fn simple(
         members: impl IntoIterator<Item = Member>,
         class: Class,
@@ -144,15 +144,15 @@ impl Configuration {
         Ok(())
     }
 
-    /// The members that are no auxiliaries.
+    /// Returns the members that are no auxiliaries.
     pub fn full(&self) -> MemberSet {
         let full = |(index, voter): (usize, &Voter)| (!voter.auxiliary).then_some(index);
         let members = self.members.iter().enumerate();
         members.filter_map(full).fold(MemberSet::default(), MemberSet::with)
     }
 
-    /// [offload-10] `(q, n)` if any q of the n members decide, and all of them are sent what is
-    /// proposed; `None`: it is not of that form.
+    /// [offload-10] Returns `(q, n)` if any q of the n members decide, and all of them are sent
+    /// what is proposed; `None`: it is not of that form.
     pub fn any_of(&self) -> Option<(u8, u8)> {
         let weight = self.members.first()?.weight;
         let alike = |voter: &Voter| voter.weight == weight && !voter.auxiliary;
@@ -172,8 +172,8 @@ impl Configuration {
         self.position(member).is_some_and(|at| self.members[at].auxiliary)
     }
 
-    /// The configuration after `change`, if that is valid under this one ([era-4]). Which node ids
-    /// may have weight is for [`crate::reconfigure::Eras::changed`] to say.
+    /// Returns the configuration after `change`, if that is valid under this one ([era-4]).
+    /// [`crate::reconfigure::Eras::changed`] checks which node ids may have weight.
     pub fn changed(&self, change: Change) -> Result<Self, Invalid> {
         let mut members = self.members.clone();
         let mut rule = self.rule;
@@ -236,25 +236,25 @@ impl Configuration {
         Ok(next)
     }
 
-    /// The exact check of [era-4] between this configuration and the next. Majorities pass it by
-    /// arithmetic; the tests confirm that with this function.
+    /// Runs the exact check of [era-4] between this configuration and the next. Majorities pass it
+    /// by arithmetic; the tests confirm that with this function.
     pub fn overlaps(&self, next: &Self) -> bool {
         quorums_meet(next, Phase::One, next, Phase::Two)
             && quorums_meet(self, Phase::One, next, Phase::Two)
             && quorums_meet(self, Phase::Two, next, Phase::One)
     }
 
-    /// The members, in order of their ids.
+    /// Returns the members, in order of their ids.
     pub fn members(&self) -> &[Voter] {
         &self.members
     }
 
-    /// The quorum rule.
+    /// Returns the quorum rule.
     pub const fn rule(&self) -> QuorumRule {
         self.rule
     }
 
-    /// The class that a vote needs to count here; fixed for the group's life.
+    /// Returns the class that a vote needs to count here; fixed for the group's life.
     pub const fn class(&self) -> Class {
         self.class
     }
@@ -264,22 +264,22 @@ impl Configuration {
         self.members.iter().position(|voter| voter.member == member)
     }
 
-    /// The member with this node id, in whatever incarnation it is one.
+    /// Returns the member with this node id, in any incarnation.
     pub fn member_of(&self, node: NodeId) -> Option<&Voter> {
         self.members.iter().find(|voter| voter.member.node == node)
     }
 
-    /// All members.
+    /// Returns all members.
     pub fn everybody(&self) -> MemberSet {
         (0..self.members.len()).fold(MemberSet::default(), MemberSet::with)
     }
 
-    /// Total weight; within [`WEIGHT_MAX`] for every checked configuration.
+    /// Returns the total weight; within [`WEIGHT_MAX`] for every checked configuration.
     pub fn weight(&self) -> u64 {
         self.members.iter().map(|voter| u64::from(voter.weight)).sum()
     }
 
-    /// Weight of a set of members.
+    /// Returns the weight of a set of members.
     pub fn weight_of(&self, set: MemberSet) -> u64 {
         let inside = self.members.iter().enumerate().filter(|(index, _)| set.has(*index));
         inside.map(|(_, voter)| u64::from(voter.weight)).sum()
@@ -296,8 +296,8 @@ impl Configuration {
         self.rule.satisfied(phase, voting)
     }
 
-    /// The greatest slot below which members that form a quorum for the phase have everything,
-    /// where `to` says how far each of them is; slot 0 if there is none.
+    /// Returns the greatest slot below which members that form a quorum for the phase have
+    /// everything, where `to` returns how far each of them is; slot 0 if there is none.
     pub fn reached(&self, phase: Phase, to: impl Fn(&Voter) -> Slot) -> Slot {
         // Members by how far they are, farthest first; a handful, so insertion is enough.
         let mut reach = [(Slot(0), 0usize); MEMBERS_MAX];
@@ -351,7 +351,7 @@ fn quorums_meet(a: &Configuration, p: Phase, b: &Configuration, q: Phase) -> boo
 }
 
 impl Change {
-    /// Kind, node with incarnation, amount and a spare word: for checksums.
+    /// Returns kind, node with incarnation, amount and a spare word: for checksums.
     pub(crate) const fn words(self) -> [u64; 3] {
         match self {
             Self::Increment(m) => [1, (m.node.0 as u64) | (m.incarnation.0 as u64) << 32, 0],

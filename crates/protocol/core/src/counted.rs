@@ -15,7 +15,7 @@ pub struct Counted {
 }
 
 impl Counted {
-    /// These were counted, too.
+    /// Adds counted slots.
     pub fn add(&mut self, range: SlotRange) {
         if range.is_empty() {
             return;

@@ -81,7 +81,7 @@ pub enum Order {
         /// The value.
         value: Value,
     },
-    /// [offload-18] Which slot comes next? Answer: [`Word::Next`].
+    /// [offload-18] Report the slot that comes next. Answer: [`Word::Next`].
     LookNext,
 }
 
@@ -100,7 +100,7 @@ pub enum Word {
         ballot: Ballot,
         /// The slot.
         slot: Slot,
-        /// For what.
+        /// The value voted for.
         value: Value,
     },
     /// The device no longer votes, nothing is in flight, and these are all votes that it cast in

@@ -8,33 +8,34 @@
 pub struct Dice(u64);
 
 impl Dice {
-    /// Dice that always fall the same way.
+    /// Creates dice that always fall the same way.
     pub const fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// Independent dice, so that one part of the world does not disturb the draws of another.
+    /// Creates independent dice, so that one part of the world does not disturb the draws of
+    /// another.
     pub fn fork(&mut self) -> Self {
         Self(self.word())
     }
 
-    /// The next 64 bits.
+    /// Draws the next 64 bits.
     pub fn word(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(STEP);
         mix(self.0)
     }
 
-    /// A number below `bound`, which is not 0.
+    /// Draws a number below `bound`, which is not 0.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.word() % bound
     }
 
-    /// A number in `from..=to`.
+    /// Draws a number in `from..=to`.
     pub fn between(&mut self, from: u64, to: u64) -> u64 {
         from + self.below(to - from + 1)
     }
 
-    /// An index below `bound`.
+    /// Draws an index below `bound`.
     pub fn index(&mut self, bound: usize) -> usize {
         usize::try_from(self.below(bound as u64)).expect("below an index")
     }
@@ -44,7 +45,7 @@ impl Dice {
         self.below(of) < times
     }
 
-    /// One of these.
+    /// Draws one of these.
     pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         from[self.index(from.len())]
     }
@@ -66,7 +67,7 @@ impl Dice {
 /// Step of the state per word.
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// The word that dice of seed 0 give after `number` others: for draws in any order.
+/// Returns the word that dice of seed 0 draw after `number` others: for draws in any order.
 pub const fn word_at(number: u64) -> u64 {
     mix(number.wrapping_add(1).wrapping_mul(STEP))
 }

@@ -81,8 +81,8 @@ impl Early {
         self.asked = None;
     }
 
-    /// Everything below is in memory at a quorum, in the ballot that is wanted. Whether that is
-    /// news.
+    /// Notes that everything below is in memory at a quorum, in the ballot that is wanted. Returns
+    /// whether that is news.
     pub fn is_news(&mut self, to: Slot) -> bool {
         let news = to > self.told;
         if news {
@@ -106,13 +106,13 @@ impl Early {
         Some((ballot, to))
     }
 
-    /// When that is.
+    /// Returns when the question is to be repeated.
     pub fn wake_at(&self, retry_us: u64) -> Option<Time> {
         self.wanted()?;
         self.asked.map(|(_, at)| at.plus_us(retry_us))
     }
 
-    /// A peer waits for votes of this node. Its later question replaces the earlier one.
+    /// Notes that a peer waits for votes of this node. Its later question replaces the earlier one.
     pub fn on_request(&mut self, from: NodeId, question: Question) {
         let room = self.waiting.len() < PEERS_MAX;
         match self.waiting.iter_mut().find(|(node, _)| *node == from) {
@@ -123,7 +123,7 @@ impl Early {
         }
     }
 
-    /// A member said that in this ballot it has voted for these slots.
+    /// Notes a member's report that in this ballot it has voted for these slots.
     pub fn on_reply(&mut self, by: Member, ballot: Ballot, from: Slot, to: Slot) {
         let word = Word { by, ballot, from, to };
         let room = self.said.len() < PEERS_MAX;
@@ -198,8 +198,8 @@ mod tests {
         assert_eq!(early.wake_at(RETRY_US), None);
     }
 
-    /// [less-2] What was said in one ballot says nothing in another, nor for another incarnation,
-    /// nor across a hole.
+    /// [less-2] A report in one ballot is no evidence for another, nor for another incarnation, nor
+    /// across a hole.
     #[test]
     fn words_are_those_of_a_ballot_an_incarnation_and_a_run() {
         let first = Member::first(2);

@@ -35,12 +35,12 @@ pub enum Role {
     Auxiliary,
 }
 
-/// Why a proposal, a read or a transfer was not taken. Nothing was proposed.
+/// Reason for refusing a proposal, a read or a transfer. Nothing was proposed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Refusal {
     /// This node does not lead.
     NotLeader,
-    /// As many proposals are in flight as may be.
+    /// The limit of proposals in flight is reached.
     Busy,
     /// Leadership is being handed over.
     Transferring,
@@ -77,7 +77,7 @@ pub enum Alarm {
     /// A peer has applied other values than this node, or the same ones with other replies. Not the
     /// core finds that out, but who applies.
     DifferentHistory {
-        /// Which peer.
+        /// The peer.
         with: NodeId,
         /// The slots below which the two differ.
         to: Slot,
@@ -141,7 +141,7 @@ pub enum Effect {
     },
     /// Send `Learn` messages for these decided slots to a peer, from the log, within a budget.
     Serve {
-        /// To whom.
+        /// The receiver.
         to: NodeId,
         /// Which slots; all of them are decided here.
         range: SlotRange,
@@ -208,7 +208,7 @@ pub enum Effect {
         /// The ballot of the node that leads, as far as this one knows.
         leader: Option<Ballot>,
     },
-    /// Why leadership came, went or was not won; for people.
+    /// Reason that leadership began, ended or was not won; for people.
     Explain(Explanation),
     /// Call `step` with `Input::Tick` no later than this. The last one given counts.
     WakeAt(Time),
@@ -247,7 +247,7 @@ pub struct Effects {
 }
 
 impl Effects {
-    /// An empty list with room for a busy step.
+    /// Creates an empty list with room for a busy step.
     pub fn with_capacity(capacity: usize) -> Self {
         Self { list: Vec::with_capacity(capacity), slow: SlowPaths::default() }
     }
@@ -298,8 +298,8 @@ impl Effects {
         self.list.push(Effect::Send { to, message });
     }
 
-    /// Invariant 4 of the design: no promise or vote leaves before its record has the class it
-    /// claims.
+    /// Sends a statement. Invariant 4 of the design: no promise or vote leaves before its record
+    /// has the class it claims.
     pub(crate) fn speak(&mut self, to: NodeId, statement: Durable<Statement>) {
         let message = match statement.into_inner() {
             Statement::Promise(promise) => Message::Phase1b(promise),

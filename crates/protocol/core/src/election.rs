@@ -21,9 +21,9 @@ pub struct Election {
     leader: Option<(NodeId, Ballot)>,
     /// Time of its last message.
     heard: Option<Time>,
-    /// When to try, or to try again.
+    /// Time of the next attempt.
     deadline: Time,
-    /// When a leader asked this node to take over, last.
+    /// Time at which a leader last asked this node to take over.
     told_at: Option<Time>,
     /// Failed attempts since a leader's last message.
     attempts: u32,
@@ -33,7 +33,7 @@ pub struct Election {
     round_seen: (Era, u32),
     min_us: u64,
     max_us: u64,
-    /// [live-5] How much longer a leader may be silent.
+    /// [live-5] Additional time that a leader may be silent.
     borne_us: u64,
     /// The node slept through the end of a time-out once since the leader's last message.
     excused: bool,
@@ -65,17 +65,17 @@ impl Election {
         self.leader.map(|(node, _)| node)
     }
 
-    /// The ballot that it leads in.
+    /// Returns the ballot that the leader leads in.
     pub fn leader_ballot(&self) -> Option<Ballot> {
         self.leader.map(|(_, ballot)| ballot)
     }
 
-    /// When `tick` is due.
+    /// Returns when `tick` is due.
     pub fn deadline(&self) -> Time {
         self.deadline
     }
 
-    /// The longest silence that a healthy leader leaves.
+    /// Returns the longest silence that a healthy leader leaves.
     pub fn patience_us(&self) -> u64 {
         self.max_us + self.borne_us
     }
@@ -86,12 +86,13 @@ impl Election {
         self.borne_us = us;
     }
 
-    /// The longest time-out, however late nodes are.
+    /// Returns the longest time-out, however late nodes are.
     pub fn timeout_us(&self) -> u64 {
         self.max_us
     }
 
-    /// [live-5] This node itself stood still for so long until now: the leader may have spoken.
+    /// [live-5] Notes that this node itself stood still for this long until now: the leader may
+    /// have sent messages.
     ///
     /// It is late from the end of the time-out on, and may have stood still long before: the first
     /// time, all of the time-out begins anew. Once, or a node that is always late would never try.
@@ -106,7 +107,7 @@ impl Election {
         }
     }
 
-    /// A leader spoke. Returns whether it is a new one.
+    /// Notes a leader's message. Returns whether the leader is new.
     pub fn heard(&mut self, now: Time, ballot: Ballot) -> bool {
         if self.leader.is_some_and(|(_, known)| known > ballot) {
             return false;
@@ -121,7 +122,7 @@ impl Election {
         new
     }
 
-    /// This node leads now.
+    /// Notes that this node leads now.
     pub fn lead(&mut self, own: NodeId, ballot: Ballot) {
         self.leader = Some((own, ballot));
         self.heard = None;
@@ -129,7 +130,7 @@ impl Election {
         self.pre_vote = None;
     }
 
-    /// There is no leader any more, as far as this node knows.
+    /// Notes that there is no leader any more, as far as this node knows.
     pub fn forget_leader(&mut self, now: Time) {
         self.leader = None;
         self.heard = None;
@@ -152,7 +153,7 @@ impl Election {
         self.heard.map_or(0, |at| now.since_us(at))
     }
 
-    /// [live-1] Whether a leader spoke within the shortest time-out.
+    /// [live-1] Returns whether a leader sent a message within the shortest time-out.
     pub fn leader_is_fresh(&self, now: Time) -> bool {
         self.heard.is_some_and(|at| now.since_us(at) < self.min_us + self.borne_us)
     }
@@ -171,12 +172,12 @@ impl Election {
         self.deadline = now.plus_us(wait);
     }
 
-    /// This node may not try before then.
+    /// Defers attempts of this node until then.
     pub fn defer(&mut self, until: Time) {
         self.deadline = until;
     }
 
-    /// The time-out passed: a new attempt begins.
+    /// Begins a new attempt after the time-out.
     pub fn attempt(&mut self, now: Time) {
         self.attempts = self.attempts.saturating_add(1);
         self.rearm(now);
@@ -187,7 +188,7 @@ impl Election {
         self.attempts
     }
 
-    /// The leader asked this node to take over.
+    /// Notes that the leader asked this node to take over.
     pub fn told_to_lead(&mut self, now: Time) {
         self.told_at = Some(now);
     }
@@ -226,7 +227,7 @@ impl Election {
         self.pre_vote.is_some()
     }
 
-    /// The pre-vote is over.
+    /// Ends the pre-vote.
     pub fn end_pre_vote(&mut self) {
         self.pre_vote = None;
     }

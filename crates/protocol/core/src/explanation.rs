@@ -1,11 +1,11 @@
-//! Why leadership came, went or was not won: for people. Nothing depends on it, and nothing here is
-//! remembered by the node: a caller may drop it.
+//! Reasons that leadership began, ended or was not won: for people. Nothing depends on them, and
+//! nothing here is remembered by the node: a caller may drop it.
 
 use core::fmt;
 
 use crate::{ballot::Ballot, node_id::NodeId, node_set::NodeSet, slot::Slot};
 
-/// One thing about leadership that happened, with its cause.
+/// An event of leadership, with its cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Explanation {
     /// The leader that this node followed is followed no more: it said nothing for `silent_us`.
@@ -73,7 +73,7 @@ pub enum Explanation {
         /// The ballot that this node leads in.
         ballot: Ballot,
     },
-    /// [offload-12] They do so no more.
+    /// [offload-12] The device assigns slots no more.
     TakesBack {
         /// The ballot that this node leads in.
         ballot: Ballot,
@@ -93,7 +93,7 @@ pub enum Explanation {
     },
 }
 
-/// Why a node asks for promises.
+/// Reason for a node to ask for promises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Campaign {
     /// The node is a quorum by itself.
@@ -122,7 +122,7 @@ pub enum Campaign {
     AskedAgain,
 }
 
-/// Why a ballot of a node ended.
+/// Reason for the end of a node's ballot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum End {
     /// Another node's higher ballot was promised, or followed.

@@ -17,7 +17,7 @@ pub struct Promise {
     pub to: NodeId,
     /// The ballot to be promised.
     pub ballot: Ballot,
-    /// From where on the asker wants to know.
+    /// First slot that the candidate wants votes of.
     pub from: Slot,
 }
 
@@ -52,7 +52,7 @@ pub struct Fence {
 }
 
 impl Fence {
-    /// The only ballot that votes may be cast in outside of this node.
+    /// Returns the only ballot that votes may be cast in outside of this node.
     pub fn armed(&self) -> Option<Ballot> {
         self.armed
     }
@@ -67,12 +67,13 @@ impl Fence {
         self.under_way
     }
 
-    /// [offload-8] Whether no vote below this ballot can be cast outside of this node any more.
+    /// [offload-8] Returns whether no vote below this ballot can be cast outside of this node any
+    /// more.
     pub fn holds_for(&self, ballot: Ballot) -> bool {
         self.armed.is_none_or(|armed| armed >= ballot)
     }
 
-    /// An order to arm leaves. The promise is raised to this ballot before.
+    /// Notes that an order to arm leaves. The promise is raised to this ballot before.
     pub fn arm(&mut self, ballot: Ballot, floor: Slot) {
         assert!(self.armed.is_none(), "armed with {ballot} without a fence");
         self.armed = Some(ballot);
@@ -80,7 +81,7 @@ impl Fence {
         self.floor = floor;
     }
 
-    /// The device is armed with this ballot. Returns whether that is news.
+    /// Notes that the device is armed with this ballot. Returns whether that is news.
     pub fn confirm(&mut self, ballot: Ballot) -> bool {
         let news = self.armed == Some(ballot) && !self.under_way && !self.confirmed;
         self.confirmed |= news;
@@ -94,7 +95,8 @@ impl Fence {
         Some(ballot)
     }
 
-    /// The device votes no more, and its votes are this acceptor's now; or they never counted.
+    /// Ends the fence: the device votes no more, and its votes are this acceptor's now; or they
+    /// never counted.
     pub fn end(&mut self) {
         self.armed = None;
         self.confirmed = false;
@@ -106,7 +108,7 @@ impl Fence {
         self.floor
     }
 
-    /// [offload-14] They begin here from now on.
+    /// [offload-14] Raises the first slot with a cell.
     pub fn raise_floor(&mut self, floor: Slot) {
         self.floor = self.floor.max(floor);
     }
@@ -116,7 +118,7 @@ impl Fence {
         self.begin.filter(|begin| begin.ballot == ballot)
     }
 
-    /// The leader said so.
+    /// Notes the leader's start of a run.
     pub fn note_begin(&mut self, begin: Begin) {
         self.begin = Some(begin);
     }
@@ -126,7 +128,7 @@ impl Fence {
         self.counted.as_ref().map(|(ballot, counted)| (*ballot, counted))
     }
 
-    /// A coordinator counted this. Of two ballots the newer one is remembered.
+    /// Notes slots that a coordinator counted. Of two ballots the newer one is remembered.
     pub fn note_counted(&mut self, ballot: Ballot, range: SlotRange) {
         match &mut self.counted {
             Some((known, counted)) if *known == ballot => counted.add(range),
@@ -146,14 +148,14 @@ impl Fence {
         }
     }
 
-    /// This promise waits for the fence; of two the higher one.
+    /// Makes a promise wait for the fence; of two the higher one.
     pub fn wait_to_promise(&mut self, promise: Promise) {
         if self.promise.is_none_or(|waiting| waiting.ballot < promise.ballot) {
             self.promise = Some(promise);
         }
     }
 
-    /// This campaign waits for the fence.
+    /// Makes a campaign wait for the fence.
     pub fn wait_to_campaign(&mut self, asked: Asked, why: Campaign) {
         self.campaign = Some((asked, why));
     }

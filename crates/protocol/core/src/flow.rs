@@ -26,7 +26,7 @@ pub struct Peer {
     pub member: Member,
     /// The node is connected.
     pub connected: bool,
-    /// When it last answered this leader.
+    /// Time of its last answer to this leader.
     pub heard: Option<Time>,
     /// The highest promise that it reported.
     pub promised: Ballot,
@@ -41,8 +41,8 @@ pub struct Peer {
     pub held_to: Slot,
     /// A crash leaves it these, as decided.
     pub kept_to: Slot,
-    /// As it said to the last heartbeat of this ballot, it holds what was decided before the one
-    /// before.
+    /// By its answer to the last heartbeat of this ballot, it holds what was decided before the
+    /// previous one.
     pub level: bool,
     /// The node should not lead, by its last report.
     pub unfit: bool,
@@ -74,12 +74,12 @@ impl Peers {
         self.announced_to = decided_to;
     }
 
-    /// All of them.
+    /// Returns all peers.
     pub fn iter(&self) -> impl Iterator<Item = &Peer> {
         self.list.iter()
     }
 
-    /// All of them.
+    /// Returns all peers.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Peer> {
         self.list.iter_mut()
     }
@@ -89,17 +89,17 @@ impl Peers {
         self.list.iter().filter(|peer| peer.connected).map(|peer| peer.member.node)
     }
 
-    /// One of them.
+    /// Returns the peer with this id.
     pub fn find(&mut self, node: NodeId) -> Option<&mut Peer> {
         self.list.iter_mut().find(|peer| peer.member.node == node)
     }
 
-    /// One of them.
+    /// Returns the peer with this id.
     pub fn peer(&self, node: NodeId) -> Option<&Peer> {
         self.list.iter().find(|peer| peer.member.node == node)
     }
 
-    /// A peer can be talked to; what went to it before may be lost.
+    /// Marks a peer as connected; messages sent before may be lost.
     pub fn connect(&mut self, member: Member) -> Option<&mut Peer> {
         let at = self.list.partition_point(|peer| peer.member.node < member.node);
         let known = self.list.get(at).is_some_and(|peer| peer.member.node == member.node);
@@ -145,7 +145,8 @@ impl Peers {
         }
     }
 
-    /// [live-5] This node stood still for so long until now: what they said may lie there unread.
+    /// [live-5] Notes that this node stood still for this long until now: messages of peers may lie
+    /// there unread.
     pub fn excuse(&mut self, now: Time, us: u64) {
         for peer in &mut self.list {
             peer.heard = peer.heard.map(|at| at.plus_us(us).min(now));
@@ -158,7 +159,7 @@ impl Peers {
         connected.map(|peer| peer.late_us.into()).max().unwrap_or(0)
     }
 
-    /// A new ballot of this node: nothing of it was sent or voted for.
+    /// Begins a new ballot of this node: nothing of it was sent or voted for.
     pub fn restart(&mut self, now: Time, from: Slot) {
         for peer in &mut self.list {
             // Granted a time-out's worth of life, so that a new leader is not its own victim.
@@ -189,9 +190,9 @@ impl Peers {
         })
     }
 
-    /// [trim-1] What the others hold, and this node up to `own_to`: by what each incarnation said
-    /// to this ballot. A member that has said nothing holds nothing, whatever a plane has of it in
-    /// its buffers ([ring-11]).
+    /// [trim-1] Returns what the others hold, and this node up to `own_to`: by each incarnation's
+    /// reports to this ballot. A member without a report holds nothing, whatever a plane has of it
+    /// in its buffers ([ring-11]).
     pub fn held(&self, eras: &Eras, own: Member, own_to: Slot) -> Held {
         let configuration = eras.current();
         let of = |member: Member| {
@@ -222,7 +223,7 @@ impl Peers {
         Held { all, quorum }
     }
 
-    /// The members for which `holds` is true, and this node itself.
+    /// Returns the members for which `holds` is true, and this node itself.
     pub fn set(
         &self,
         configuration: &Configuration,
@@ -236,7 +237,7 @@ impl Peers {
             .fold(MemberSet::default(), MemberSet::with)
     }
 
-    /// [live-2] Whether a phase-2 quorum answered within the last `within_us`.
+    /// [live-2] Returns whether a phase-2 quorum answered within the last `within_us`.
     pub fn quorum_heard(
         &self,
         configuration: &Configuration,
@@ -303,7 +304,8 @@ mod tests {
         assert_eq!(held(&peers, &eras(0)), (0, 4));
     }
 
-    /// [trim-1] What an auxiliary says to hold is hearsay: no full replica may forget for its sake.
+    /// [trim-1] Slots that an auxiliary reports as held are hearsay: no full replica may forget for
+    /// its sake.
     #[test]
     fn auxiliary_holds_nothing_for_others() {
         assert_eq!(held(&peers(&[(2, 7), (3, 4)]), &eras(2)), (4, 4));

@@ -42,7 +42,7 @@ pub enum Input {
     Held {
         /// The value whose bytes are held.
         value: Value,
-        /// For which slots; perhaps fewer than were asked for. What was said before still holds.
+        /// Slots of the value; perhaps fewer than were asked for. Earlier reports still hold.
         range: SlotRange,
     },
     /// Every record up to this one is on stable storage.
@@ -108,11 +108,11 @@ pub enum Input {
         /// Slots.
         cells: u64,
     },
-    /// This node's device says something.
+    /// A report of this node's device.
     Device(Word),
     /// Hand leadership to this node, or to the most advanced follower ([live-4]).
     Transfer {
-        /// To whom.
+        /// The new leader; `None`: any.
         to: Option<NodeId>,
     },
     /// This node's turn, the one that begins now, was late by this, in microseconds ([live-5]).

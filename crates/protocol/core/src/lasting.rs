@@ -52,7 +52,8 @@ impl Lasting {
         self.told
     }
 
-    /// A peer waits until everything below lasts here. Its later question replaces the earlier one.
+    /// Notes that a peer waits until everything below lasts here. Its later question replaces the
+    /// earlier one.
     pub fn on_request(&mut self, from: NodeId, to: Slot) {
         let room = self.waiting.len() < PEERS_MAX;
         match self.waiting.iter_mut().find(|(node, _)| *node == from) {
@@ -68,7 +69,7 @@ impl Lasting {
         self.waiting.retain(|(waits, _)| *waits != node);
     }
 
-    /// [last-2] A node said, as this incarnation, that everything below lasts there.
+    /// [last-2] Notes a node's report, as this incarnation, that everything below lasts there.
     pub fn on_reply(&mut self, from: Member, to: Slot) {
         let room = self.said.len() < PEERS_MAX;
         let mut known = self.said.iter_mut();
@@ -101,7 +102,7 @@ impl Lasting {
         self.restated.is_none() && held_to > here_to && self.is_awaited()
     }
 
-    /// This record does.
+    /// Notes the record that restates it.
     pub fn restates(&mut self, record: RecordSeq) {
         self.restated = Some(record);
     }
@@ -117,7 +118,7 @@ impl Lasting {
         self.restated.is_some() && !self.is_idle()
     }
 
-    /// The next peer that has waited for no more than this.
+    /// Returns the next peer that has waited for no more than this.
     pub fn next_answer(&mut self, here_to: Slot) -> Option<NodeId> {
         let at = self.waiting.iter().position(|(_, to)| *to <= here_to)?;
         Some(self.waiting.swap_remove(at).0)

@@ -21,7 +21,7 @@ const PATIENCE_US: (u64, u64) = (2_000, 40_000);
 const PATIENCE: u64 = 4;
 /// A ring that held for so long was a good one.
 const GOOD_US: u64 = 1_000_000;
-/// For how long votes come straight after a ring broke: by then it shows who is slow.
+/// Time of direct votes after a ring broke: by then it shows which members are slow.
 const LOOK_US: u64 = 10_000;
 /// Time that a slow member stays out the first time, and at most; doubled each time.
 const BENCH_US: (u64, u64) = (1_000_000, 60_000_000);
@@ -40,7 +40,7 @@ pub enum Route {
 }
 
 impl Route {
-    /// The one of this name, of those that need no more than a name.
+    /// Returns the route of this name, of those that need no more than a name.
     pub fn named(name: &str) -> Option<Self> {
         match name {
             "star" => Some(Self::Star),
@@ -55,7 +55,7 @@ impl Route {
 struct Bench {
     member: Member,
     until: Time,
-    /// For how long this time.
+    /// Length of this exclusion.
     us: u64,
 }
 
@@ -71,7 +71,7 @@ pub struct Laying {
     probe: Option<(Slot, Time)>,
     /// Usual time of a recent decision; 0 until the first.
     usual_us: u64,
-    /// By how much that varies.
+    /// Variation of the usual time.
     varies_us: u64,
     /// Since when the ring is laid, or votes come straight.
     since: Time,
@@ -89,7 +89,7 @@ pub struct Laying {
 }
 
 impl Laying {
-    /// With what is wished from the start.
+    /// Creates the state with the route wished from the start.
     pub fn new(wish: Route) -> Self {
         Self { wish, ..Self::default() }
     }
@@ -105,7 +105,7 @@ impl Laying {
         &self.wish
     }
 
-    /// A ballot begins: nothing is laid in it.
+    /// Begins a ballot: no ring is laid in it.
     pub fn begin(&mut self, now: Time, decided_to: Slot) {
         self.number = 0;
         self.members.clear();
@@ -116,8 +116,8 @@ impl Laying {
         self.beats = [Slot(0); 2];
     }
 
-    /// The ring and its number; empty: votes come straight. Number 0: nothing was ever said in this
-    /// ballot.
+    /// Returns the ring and its number; empty: votes come directly. Number 0: no ring was announced
+    /// in this ballot.
     pub fn laid(&self) -> (u32, &[Member]) {
         (self.number, &self.members)
     }
@@ -140,8 +140,8 @@ impl Laying {
         self.progress = (decided_to, now);
     }
 
-    /// These slots are proposed now. If everything before them is decided, the wait for a decision
-    /// begins.
+    /// Notes that these slots are proposed now. If everything before them is decided, the wait for
+    /// a decision begins.
     pub fn proposed(&mut self, now: Time, range: SlotRange, decided_to: Slot) {
         if range.from <= decided_to {
             self.progress = (decided_to, now);
@@ -176,7 +176,7 @@ impl Laying {
         (PATIENCE * (self.usual_us + self.varies_us)).clamp(least, most)
     }
 
-    /// When a ring is to be looked at, if something is `open`: it breaks then.
+    /// Returns when a ring is to be checked, if any proposal is `open`: it breaks then.
     pub fn wake_at(&self, open: bool) -> Option<Time> {
         let breaks = (self.is_ring() && open).then(|| self.progress.1.plus_us(self.patience_us()));
         let waits = self.broken.is_some() && self.wish != Route::Star;
@@ -269,12 +269,12 @@ impl Laying {
         now >= self.again_at
     }
 
-    /// There is no ring to lay: not to be looked at before then.
+    /// Puts off the next check until then: there is no ring to lay.
     pub fn put_off(&mut self, until: Time) {
         self.again_at = until;
     }
 
-    /// A heartbeat goes out; more of them than one every `every_ms` are not counted.
+    /// Notes a heartbeat; more of them than one every `every_ms` are not counted.
     pub fn beat(&mut self, now: Time, every_ms: u64, decided_to: Slot) {
         if now >= self.beat_at {
             self.beat_at = now.plus_ms(every_ms);

@@ -81,7 +81,7 @@ pub struct Inherited {
 }
 
 impl Phase1 {
-    /// Phase 1 begins; its round's record is `record`.
+    /// Begins phase 1; its round's record is `record`.
     pub fn new(ballot: Ballot, from: Slot, asked: Asked, record: RecordSeq) -> Self {
         Self {
             ballot,
@@ -152,7 +152,7 @@ impl Phase1 {
         self.promises.contains(&member)
     }
 
-    /// This member has promised more.
+    /// Notes that this member has promised more.
     pub fn refuse(&mut self, from: Member) {
         if !self.refusals.contains(&from) && self.refusals.len() < PEERS_MAX {
             self.refusals.push(from);
@@ -174,21 +174,21 @@ impl Phase1 {
         }
     }
 
-    /// [era-5] Whether the promises are a phase-1 quorum of C(era(b)).
+    /// [era-5] Returns whether the promises are a phase-1 quorum of C(era(b)).
     pub fn has_quorum(&self, configuration: &Configuration) -> bool {
         configuration.is_quorum(Phase::One, set_of(configuration, &self.promises))
     }
 
-    /// [cast-3] Whether they would be one with the promise of this member.
+    /// [cast-3] Returns whether they would be one with the promise of this member.
     pub fn has_quorum_with(&self, own: Member, configuration: &Configuration) -> bool {
         let mut promises = self.promises.clone();
         promises.push(own);
         configuration.is_quorum(Phase::One, set_of(configuration, &promises))
     }
 
-    /// [p1-6] What to propose in the slots `decided_to..H`: the value of the highest ballot
+    /// [p1-6] Returns the proposals for the slots `decided_to..H`: the value of the highest ballot
     /// reported; where none was, this leader's own earlier proposal, or else a no-op. New values
-    /// start behind.
+    /// start after them.
     pub fn inheritance(&self, decided_to: Slot, own: Option<&Tally>) -> Vec<Inherited> {
         let mut out = Vec::new();
         let mut at = decided_to;
@@ -231,7 +231,8 @@ fn fill(hole: SlotRange, own: Option<&Tally>, out: &mut Vec<Inherited>) {
     }
 }
 
-/// The positions of these members in a configuration; others have no say in it ([class-4]).
+/// Returns the positions of these members in a configuration; others have no vote in it
+/// ([class-4]).
 pub fn set_of(configuration: &Configuration, members: &[Member]) -> MemberSet {
     let positions = members.iter().filter_map(|member| configuration.position(*member));
     positions.fold(MemberSet::default(), MemberSet::with)
@@ -251,12 +252,12 @@ pub struct Leading {
 }
 
 impl Leading {
-    /// The ballot.
+    /// Returns the ballot.
     pub fn ballot(&self) -> Ballot {
         self.tally.ballot()
     }
 
-    /// The votes of this ballot, if they still count.
+    /// Returns the votes of this ballot, if they still count.
     pub fn tally_of(&mut self, ballot: Ballot) -> Option<&mut Tally> {
         if self.tally.ballot() == ballot {
             return Some(&mut self.tally);
@@ -292,8 +293,8 @@ pub fn split(
     split_among(configuration, leader, usable, votes, |_| true)
 }
 
-/// [ballot-5] The same, with as few in L as may be of those who are not `level`: they have to learn
-/// first.
+/// [ballot-5] Splits likewise, with as few in L as may be of those that are not `level`: they have
+/// to learn first.
 pub fn split_among(
     configuration: &Configuration,
     leader: Member,
@@ -341,7 +342,7 @@ mod tests {
         value::StreamName,
     };
 
-    /// [cast-1] Who is sent no proposals decides nothing: it promises.
+    /// [cast-1] A member that is sent no proposals decides nothing: it promises.
     #[test]
     fn unengaged_auxiliary_is_not_in_r() {
         let voter =

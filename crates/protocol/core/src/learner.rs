@@ -62,7 +62,7 @@ pub struct Mismatch {
 }
 
 impl Tally {
-    /// Nothing proposed yet; proposals begin at `next`.
+    /// Creates an empty tally; proposals begin at `next`.
     pub fn new(ballot: Ballot, next: Slot, capacity: usize) -> Self {
         let proposals = VecDeque::with_capacity(capacity);
         Self {
@@ -80,17 +80,17 @@ impl Tally {
         self.ballot
     }
 
-    /// One past the last slot proposed.
+    /// Returns one past the last slot proposed.
     pub fn next(&self) -> Slot {
         self.next
     }
 
-    /// Undecided proposals, in slot order without gaps.
+    /// Returns undecided proposals, in slot order without gaps.
     pub fn proposals(&self) -> impl Iterator<Item = &Proposal> {
         self.proposals.iter()
     }
 
-    /// Number of undecided proposals.
+    /// Returns the number of undecided proposals.
     pub fn len(&self) -> usize {
         self.proposals.len()
     }
@@ -100,7 +100,7 @@ impl Tally {
         self.proposals.is_empty()
     }
 
-    /// Undecided proposals from `slot` on.
+    /// Returns undecided proposals from `slot` on.
     pub fn proposals_from(&self, slot: Slot) -> impl Iterator<Item = &Proposal> {
         let start = self.proposals.partition_point(|proposal| proposal.range.to <= slot);
         self.proposals.range(start..)
@@ -116,8 +116,8 @@ impl Tally {
         proposal
     }
 
-    /// The sum over everything proposed below `slot`; `None` where that is no longer, or not yet,
-    /// known.
+    /// Returns the sum over everything proposed below `slot`; `None` where that is no longer, or
+    /// not yet, known.
     pub(crate) fn prefix_at(&self, slot: Slot) -> Option<u64> {
         if slot == self.next {
             return Some(self.prefix);
