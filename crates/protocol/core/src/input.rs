@@ -112,7 +112,7 @@ pub enum Input {
     Device(Word),
     /// Hand leadership to this node, or to the most advanced follower ([live-4]).
     Transfer {
-        /// The new leader; `None`: any.
+        /// The new leader; `None`: the most advanced follower.
         to: Option<NodeId>,
     },
     /// This node's turn, the one that begins now, was late by this, in microseconds ([live-5]).

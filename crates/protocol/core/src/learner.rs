@@ -168,7 +168,7 @@ impl Tally {
         Ok(())
     }
 
-    /// [offload-10] A device counted a quorum for each of these slots.
+    /// [offload-10] Notes that a device counted a quorum for each of these slots.
     pub fn note_counted(&mut self, range: SlotRange) {
         self.counted.add(range);
     }
@@ -241,7 +241,8 @@ pub struct Learner {
 }
 
 impl Learner {
-    /// As recovered: `decided_to` is the first of the `lost` slots, if there are any.
+    /// Creates the learner as recovered: `decided_to` is the first of the `lost` slots, if there
+    /// are any.
     pub fn new(
         log_start: Slot,
         decided_to: Slot,
@@ -266,7 +267,7 @@ impl Learner {
         self.log_start
     }
 
-    /// [trim-3] The log starts here now.
+    /// [trim-3] Moves the start of the log here.
     pub fn trim(&mut self, log_start: Slot) {
         assert!(
             log_start <= self.decided_to,
@@ -278,8 +279,8 @@ impl Learner {
         self.changes.retain(|(slot, _)| *slot >= log_start);
     }
 
-    /// [snap-2] A snapshot stands for everything below `to`. What a damaged log has lost there
-    /// needs not be learned again; behind it the log holds what it held.
+    /// [snap-2] Installs a snapshot of everything below `to`. Slots that a damaged log has lost
+    /// there need not be learned again; after it the log holds what it held.
     pub fn install(&mut self, to: Slot, eras: Eras) {
         assert!(
             to > self.decided_to || self.hollow,
@@ -301,7 +302,7 @@ impl Learner {
         self.trim(to);
     }
 
-    /// [trim-1] The log starts here now, and nothing stands for what was below.
+    /// [trim-1] Moves the start of the log here, with nothing in place of the slots below.
     pub fn forget(&mut self, to: Slot) {
         self.hollow = true;
         if to > self.decided_to {
@@ -317,7 +318,7 @@ impl Learner {
         self.hollow
     }
 
-    /// The configurations in force.
+    /// Returns the configurations in force.
     pub fn eras(&self) -> &Eras {
         &self.eras
     }
@@ -361,14 +362,14 @@ impl Learner {
         self.knows_to().min(most)
     }
 
-    /// [disk-8] These slots are lost too, as far as they were decided in an earlier process (all of
-    /// those were, below `floor`) and not learned in this one.
+    /// [disk-8] Notes that these slots are lost too, as far as they were decided in an earlier
+    /// process (all of those were, below `floor`) and not learned in this one.
     pub fn lose(&mut self, range: SlotRange, floor: Slot) {
         let held = SlotRange::new(self.decided_to, floor.max(self.decided_to));
         self.lost.add(range.intersect(held));
     }
 
-    /// The next run of slots is decided.
+    /// Decides the next run of slots.
     fn decide(&mut self, range: SlotRange, value: Value, each: &mut impl FnMut(SlotRange, Value)) {
         assert_eq!(range.from, self.decided_to, "slots are decided in order");
         self.decided_to = range.to;
@@ -377,7 +378,7 @@ impl Learner {
         each(range, value);
     }
 
-    /// A value is decided; what matters here is whether it begins an era.
+    /// Notes a decided value; only whether it begins an era matters here.
     fn note_change(&mut self, slot: Slot, value: &Value) {
         if matches!(value, Value::Reconfigure { .. }) {
             self.changes.push((slot, *value));
@@ -436,8 +437,9 @@ impl Learner {
         }
     }
 
-    /// [decide-2] The leader of `ballot` says that slots below `to` are decided: true of the values
-    /// that this node voted for in that ballot. Returns whether that covered everything.
+    /// [decide-2] Handles a report of the leader of `ballot` that slots below `to` are decided:
+    /// true of the values that this node voted for in that ballot. Returns whether that covered
+    /// everything.
     pub fn follow(
         &mut self,
         ballot: Ballot,
@@ -456,7 +458,7 @@ impl Learner {
         true
     }
 
-    /// [catch-1] A peer that decided these slots says so, and the bytes are here. Returns the part
+    /// [catch-1] Learns slots from a peer that decided them; the bytes are here. Returns the part
     /// that was news.
     pub fn learn(
         &mut self,
@@ -527,8 +529,8 @@ mod tests {
         Value::Reconfigure { era: Era(era), change: Change::Multiply(2) }
     }
 
-    /// [snap-2], [disk-8] What a damaged log has lost below a snapshot need not be learned again;
-    /// what it holds behind counts, with its changes.
+    /// [snap-2], [disk-8] Slots that a damaged log has lost below a snapshot need not be learned
+    /// again; those that it holds above count, with its changes.
     #[test]
     fn snapshot_stands_for_what_was_lost() {
         let slots = |from, to| SlotRange::new(Slot(from), Slot(to));

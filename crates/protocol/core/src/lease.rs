@@ -16,7 +16,7 @@ use crate::{ballot::Ballot, flow::PEERS_MAX, node_id::Member, time::Time};
 pub struct Leases {
     /// Time for which a grant binds an acceptor, from receipt.
     pub duration_us: u64,
-    /// By how much a clock may be fast or slow, in parts per million.
+    /// Most by which a clock may be fast or slow, in parts per million.
     pub drift_ppm: u64,
 }
 
@@ -46,7 +46,7 @@ pub const fn elsewhere(us: u64, drift_ppm: u64) -> u64 {
 /// The lease that a heartbeat asks for, and the grant in its answer. All zero: none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lease {
-    /// When the leader asked, by its own clock; the answer echoes it.
+    /// Time of the leader's request, by its own clock; the answer echoes it.
     pub asked_at: Time,
     /// Duration in microseconds. Zero in a request that has a time: earlier grants are released.
     pub us: u64,
@@ -95,15 +95,15 @@ impl Granter {
         now < self.silent_until || self.grant.is_some_and(other)
     }
 
-    /// When this node may try to lead, if it may not now.
+    /// Returns when this node may try to lead, if it may not now.
     pub fn bound_until(&self, now: Time) -> Option<Time> {
         let granted = self.grant.map_or(Time(0), |grant| grant.until);
         let until = granted.max(self.silent_until);
         (now < until).then_some(until)
     }
 
-    /// The leader of `ballot`, above which nothing is promised, asks. `now` is read after its
-    /// question was received.
+    /// Answers a request of the leader of `ballot`, above which nothing is promised. `now` is read
+    /// after the request was received.
     pub fn asked(&mut self, now: Time, ballot: Ballot, question: Lease) -> Lease {
         if question.us == 0 {
             self.give_back(ballot, question.asked_at);
@@ -154,7 +154,7 @@ pub struct Holder {
 }
 
 impl Holder {
-    /// A leader that holds nothing.
+    /// Creates a leader's state without grants.
     pub fn new(rules: Option<Leases>) -> Self {
         Self { rules, ballot: Ballot::ZERO, ended_at: Time(0), grants: Vec::new() }
     }
@@ -179,7 +179,7 @@ impl Holder {
         Lease { asked_at: now, us: if wanted { rules.duration_us } else { 0 } }
     }
 
-    /// A member granted what was asked in `ballot`.
+    /// Notes a member's grant of the request in `ballot`.
     pub fn granted(&mut self, ballot: Ballot, by: Member, lease: Lease) {
         let Some(rules) = self.rules else { return };
         if lease.us == 0 || lease.asked_at <= self.ended_at {

@@ -45,7 +45,7 @@ impl Level {
         }
     }
 
-    /// The one that comes behind it.
+    /// Returns the level after this one.
     pub const fn next(self) -> Self {
         Self(self.0.saturating_add(1))
     }
@@ -71,7 +71,8 @@ impl Levels {
     /// Levels that this release supports in a group that uses nothing new yet.
     pub const SUPPORTED: Self = Self { lowest: Level::BASE, newest: Level::NEWEST };
 
-    /// [level-3] What two nodes speak: the newest that both know, if neither finds it too old.
+    /// [level-3] Returns the level that two nodes speak: the newest that both know, if neither
+    /// finds it too old.
     pub fn agreed(self, other: Self) -> Option<Level> {
         let newest = self.newest.min(other.newest);
         (newest >= self.lowest.max(other.lowest)).then_some(newest)

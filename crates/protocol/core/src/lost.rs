@@ -22,15 +22,15 @@ pub struct Lost {
 }
 
 impl Lost {
-    /// These slots below `end` are lost: in order and apart. `changes` are the reconfigurations
-    /// that the log holds below `end`.
+    /// Creates the set of lost slots below `end`: in order and apart. `changes` are the
+    /// reconfigurations that the log holds below `end`.
     pub fn new(ranges: Vec<SlotRange>, changes: Vec<(Slot, Value)>, end: Slot) -> Self {
         let first = ranges.first().map_or(end, |range| range.from);
         let behind = |(slot, _): &(Slot, Value)| *slot >= first;
         Self { changes: changes.into_iter().filter(behind).collect(), ranges: ranges.into(), end }
     }
 
-    /// These slots are lost too.
+    /// Adds lost slots.
     pub fn add(&mut self, range: SlotRange) {
         if range.is_empty() {
             return;
@@ -58,7 +58,7 @@ impl Lost {
         self.ranges.iter().map(|range| range.len()).sum()
     }
 
-    /// The end of the first lost range.
+    /// Returns the end of the first lost range.
     pub fn first_to(&self) -> Option<Slot> {
         self.ranges.front().map(|range| range.to)
     }

@@ -146,7 +146,7 @@ impl RingEntry {
         }
     }
 
-    /// The same as a vote of its own, in the ballot of the ring vote that it came with.
+    /// Returns the equal vote of its own, in the ballot of the ring vote that it came with.
     pub const fn vote(&self, ballot: Ballot) -> Phase2b {
         Phase2b {
             ballot,
@@ -190,7 +190,7 @@ pub struct Heartbeat {
     /// All proposals below went to this receiver before this heartbeat. An answer that shows
     /// fewer votes means that something was lost, and where to resume.
     pub sent_to: Slot,
-    /// Which round of read confirmations this asks for; 0 for none.
+    /// Round of read confirmations that this asks for; 0 for none.
     pub read_round: u64,
     /// As [`Held::all`]; slot 0 while it is not known.
     pub held_by_all: Slot,

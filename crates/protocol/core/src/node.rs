@@ -139,7 +139,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// A node with what it remembers. The first `Input::Tick` starts its clocks.
+    /// Creates a node from its recovered state. The first `Input::Tick` starts its clocks.
     pub fn new(options: Options, recovered: Recovered) -> Self {
         let Recovered { hard, log_start, decided_to, lost, eras, votes, changes, hollow } =
             recovered;
@@ -201,7 +201,7 @@ impl Node {
         }
     }
 
-    /// One event in, a list of things to do out. Equal inputs give equal effects.
+    /// Processes one event; adds the resulting effects. Equal inputs give equal effects.
     pub fn step(&mut self, now: Time, input: Input, effects: &mut Effects) {
         self.pending.begin_step(self.acceptor.floor());
         match input {
@@ -333,7 +333,7 @@ impl Node {
         effects.push(Effect::Alarm(alarm));
     }
 
-    /// [disk-9] No vote, no promise, no ballot any more; reads of what is here go on.
+    /// [disk-9] Stops votes, promises and ballots; reads of what is here go on.
     fn on_storage_failed(&mut self, now: Time, effects: &mut Effects) {
         let led = self.leading.as_ref().map(Leading::ballot);
         self.pending.fail();

@@ -20,7 +20,7 @@ pub struct NodeSet {
 }
 
 impl NodeSet {
-    /// One node.
+    /// Creates a set of one node.
     pub fn one(node: NodeId) -> Self {
         let mut set = Self { nodes: [NodeId(0); NODES_MAX], len: 1 };
         set.nodes[0] = node;
@@ -85,12 +85,12 @@ impl NodeSet {
         kept
     }
 
-    /// The nodes, in order.
+    /// Returns the nodes, in order.
     pub fn as_slice(&self) -> &[NodeId] {
         &self.nodes[..self.len()]
     }
 
-    /// The nodes, in order.
+    /// Returns the nodes, in order.
     pub fn iter(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.as_slice().iter().copied()
     }

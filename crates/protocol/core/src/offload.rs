@@ -41,7 +41,7 @@ pub struct Offload {
     pub rests_until: Time,
     /// Slots below were decided at the last look, and since when.
     progress: (Slot, Time),
-    /// When it is looked at again whether devices are to be used.
+    /// Time of the next check whether devices are to be used.
     look_at: Time,
     /// Values that the device was given and has not given a slot to, as far as that is known.
     pub waiting: u64,
@@ -80,7 +80,7 @@ impl Offload {
         due
     }
 
-    /// The device of this member votes in the leader's ballot from this slot on.
+    /// Notes that the device of this member votes in the leader's ballot from this slot on.
     pub fn note_armed(&mut self, member: Member, floor: Slot) {
         self.armed.retain(|(armed, _)| armed.node != member.node || *armed == member);
         match self.armed.iter_mut().find(|(armed, _)| *armed == member) {
@@ -107,7 +107,8 @@ impl Offload {
         now.since_us(self.progress.1) >= for_us
     }
 
-    /// [offload-18] A read came; its index is not known here. Whether the device has to be asked.
+    /// [offload-18] Queues a read whose index is not known here. Returns whether the device has to
+    /// be asked.
     pub fn look(&mut self, reader: Reader) -> bool {
         self.looking.push(reader);
         if self.asked > 0 {
@@ -117,8 +118,8 @@ impl Offload {
         true
     }
 
-    /// The device answered: the reads that came before it was asked, and whether it has to be asked
-    /// again.
+    /// Handles the device's answer: returns the reads that came before it was asked, and whether it
+    /// has to be asked again.
     pub fn looked(&mut self) -> (Vec<Reader>, bool) {
         let rest = self.looking.split_off(self.asked);
         let answered = core::mem::replace(&mut self.looking, rest);
@@ -126,7 +127,7 @@ impl Offload {
         (answered, self.asked > 0)
     }
 
-    /// All reads that wait for the device.
+    /// Takes all reads that wait for the device.
     pub fn take_looking(&mut self) -> Vec<Reader> {
         self.asked = 0;
         core::mem::take(&mut self.looking)

@@ -14,7 +14,7 @@ const SPAN_US: u64 = 60_000_000;
 /// Lateness of this node's turns, and of the leader's by its own report.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Pauses {
-    /// When the present span began.
+    /// Start of the present span.
     since: Time,
     /// The worst of it, and of the one before.
     worst_us: u64,
@@ -24,7 +24,7 @@ pub struct Pauses {
 }
 
 impl Pauses {
-    /// A turn of this node was late by this.
+    /// Notes that a turn of this node was late by this.
     pub fn note(&mut self, now: Time, us: u64) {
         self.look(now);
         if us <= STOP_US {

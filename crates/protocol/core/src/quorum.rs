@@ -44,7 +44,7 @@ pub enum QuorumRule {
 
 /// `majority`, `flexible:Q1,Q2`, `grid:COLUMNS`.
 impl QuorumRule {
-    /// `majority` or `flexible:Q1,Q2`.
+    /// Parses `majority` or `flexible:Q1,Q2`.
     pub fn parse(text: &str) -> Option<Self> {
         if text == "majority" {
             return Some(Self::Majority);
@@ -65,7 +65,7 @@ impl fmt::Display for QuorumRule {
     }
 }
 
-/// Which of the two phases a quorum is for.
+/// Phase that a quorum is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Phase {
     /// Promises.
@@ -88,12 +88,12 @@ pub struct Voting {
 }
 
 impl QuorumRule {
-    /// [era-4] The same rule for weights that are all times `factor`; `None` where numbers end.
+    /// [era-4] Returns the same rule for weights that are all times `factor`; `None` on overflow.
     pub fn multiplied(self, factor: u32) -> Option<Self> {
         self.scaled(|threshold| threshold.checked_mul(factor))
     }
 
-    /// The same for weights that are divided; `None` if a threshold does not divide.
+    /// Returns the same rule for weights that are divided; `None` if a threshold does not divide.
     pub fn divided(self, factor: u32) -> Option<Self> {
         let whole = |threshold: &u32| factor > 0 && threshold.is_multiple_of(factor);
         self.scaled(|threshold| Some(threshold).filter(whole).map(|some| some / factor))
@@ -108,7 +108,7 @@ impl QuorumRule {
         })
     }
 
-    /// Kind and two numbers: how a rule is written down.
+    /// Encodes a rule as its kind and two numbers.
     pub const fn words(self) -> [u32; 3] {
         match self {
             Self::Majority => [0, 0, 0],
@@ -117,7 +117,7 @@ impl QuorumRule {
         }
     }
 
-    /// The rule that was written down so.
+    /// Decodes a rule.
     pub fn from_words(words: [u32; 3]) -> Option<Self> {
         match words {
             [0, 0, 0] => Some(Self::Majority),

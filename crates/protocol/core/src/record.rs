@@ -7,7 +7,7 @@ use crate::{
     value::Value,
 };
 
-/// One thing to remember. Appended in the order in which the core emits them.
+/// A record to persist. Appended in the order in which the core emits them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Record {
     /// This node will speak in this ballot of its own; never again in it after a restart

@@ -18,8 +18,8 @@ use crate::{
 
 /// Most members of a ring, and so entries of a ring vote.
 pub const RING_MAX: usize = 16;
-/// For how long a member waits for its predecessor's vote, or for its own, before it says what it
-/// has ([ring-6]).
+/// Time that a member waits for its predecessor's vote, or for its own, before it sends what it has
+/// ([ring-6]).
 pub const HOLD_US: u64 = 300;
 
 /// Receiver of a vote.
@@ -51,8 +51,8 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// The leader of `ballot` lays a ring, or none: returns whether that was news. An older one is
-    /// void; votes that took it are not ([ring-1]).
+    /// Lays the ring of `ballot`, or none: returns whether that was news. An older one is void;
+    /// votes that took it are not ([ring-1]).
     pub fn lay(&mut self, ballot: Ballot, number: u32, members: &[Member]) -> bool {
         if (ballot, number) <= (self.ballot, self.number) {
             return false;
@@ -79,12 +79,12 @@ impl Relay {
         self.ballot == ballot && !self.members.is_empty()
     }
 
-    /// The ring of `ballot`, leader last; empty if votes go straight.
+    /// Returns the ring of `ballot`, leader last; empty if votes go directly.
     pub fn members(&self, ballot: Ballot) -> &[Member] {
         if self.ballot == ballot { &self.members } else { &[] }
     }
 
-    /// The own vote has grown.
+    /// Notes that the own vote has grown.
     pub fn votes(&mut self, now: Time) {
         self.own = true;
         self.since.get_or_insert(now);
@@ -113,8 +113,8 @@ impl Relay {
         }
     }
 
-    /// [ring-6], [ring-7] What is to be said now, the own vote being as far as `own_to`. The caller
-    /// says it.
+    /// [ring-6], [ring-7] Returns what is to be sent now, the own vote being as far as `own_to`.
+    /// The caller sends it.
     pub fn turn(&mut self, now: Time, own: Member, own_to: Slot) -> Say {
         if !self.own && self.goal.is_none() {
             return Say::Nothing;
@@ -143,14 +143,14 @@ impl Relay {
         say
     }
 
-    /// When [`Relay::turn`] is due at the latest.
+    /// Returns when [`Relay::turn`] is due at the latest.
     pub fn wake_at(&self) -> Option<Time> {
         let waits = self.own || self.goal.is_some();
         let since = self.since.filter(|_| waits && !self.members.is_empty());
         since.map(|since| since.plus_us(HOLD_US))
     }
 
-    /// Word for word what others released.
+    /// Bundles the votes that others released, word for word.
     pub fn bundle(&self) -> RingVote {
         RingVote { ballot: self.ballot, entries: self.heard.clone() }
     }

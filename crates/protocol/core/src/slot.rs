@@ -10,13 +10,13 @@ impl Slot {
     /// First slot of every log.
     pub const FIRST: Self = Self(1);
 
-    /// The slot `count` further on. Saturates: 2^64 slots are never reached in honest use, and a
-    /// hostile number must not wrap around to a small one.
+    /// Returns the slot `count` further on. Saturates: 2^64 slots are never reached in honest use,
+    /// and a hostile number must not wrap around to a small one.
     pub const fn plus(self, count: u64) -> Self {
         Self(self.0.saturating_add(count))
     }
 
-    /// The slot after this one.
+    /// Returns the slot after this one.
     pub const fn next(self) -> Self {
         self.plus(1)
     }
@@ -32,12 +32,12 @@ pub struct SlotRange {
 }
 
 impl SlotRange {
-    /// The range of one slot.
+    /// Returns the range of one slot.
     pub const fn one(slot: Slot) -> Self {
         Self { from: slot, to: slot.next() }
     }
 
-    /// `from..to`.
+    /// Creates the range `from..to`.
     pub const fn new(from: Slot, to: Slot) -> Self {
         Self { from, to }
     }

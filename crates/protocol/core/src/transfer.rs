@@ -35,10 +35,10 @@ pub struct Bounds {
 pub struct Transfer {
     /// The node that is to lead.
     pub target: NodeId,
-    /// When the old leader gives up waiting, and goes on.
+    /// Time at which the old leader gives up waiting, and goes on.
     pub deadline: Time,
     stage: Stage,
-    /// When too many had promised the target's ballot for this leader to go on.
+    /// Time since when too many had promised the target's ballot for this leader to go on.
     campaign_seen: Option<Time>,
 }
 
@@ -84,14 +84,14 @@ impl Transfer {
         false
     }
 
-    /// The target is elected, or never will be: too many have promised its ballot for this leader
-    /// to go on. Whether that is longer ago than an election takes.
+    /// Notes that the target is elected, or never will be: too many have promised its ballot for
+    /// this leader to go on. Returns whether that is longer ago than an election takes.
     pub fn has_failed(&mut self, now: Time, election_us: u64) -> bool {
         let since = *self.campaign_seen.get_or_insert(now);
         now.since_us(since) > election_us
     }
 
-    /// When something is due; for one that leads no more, only the end.
+    /// Returns when the next step is due; for a node that leads no more, only the end.
     pub fn wake_at(&self, leads: bool) -> Time {
         match self.stage {
             Stage::Waiting(at) | Stage::Closing(at) | Stage::Handed(at) if leads => {

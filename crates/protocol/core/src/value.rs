@@ -107,7 +107,7 @@ impl Value {
     }
 }
 
-/// Running checksum over ⟨slot, descriptor⟩ pairs, for [p2-6].
+/// Returns the running checksum over ⟨slot, descriptor⟩ pairs, for [p2-6].
 ///
 /// A sum over the slots of a linear function of the slot, modulo 2^64: cutting a range anywhere
 /// changes nothing, and a range costs the same whatever its length. It guards against a counter
@@ -126,7 +126,7 @@ pub fn range_check(range: SlotRange, value: &Value) -> u64 {
     constant.wrapping_mul(count).wrapping_add(slope.wrapping_mul(slots))
 }
 
-/// Two well-mixed words for a descriptor.
+/// Returns two well-mixed words for a descriptor.
 fn fingerprint(value: &Value) -> (u64, u64) {
     let words = match *value {
         Value::NoOp => [1, 0, 0, 0],

@@ -32,12 +32,13 @@ pub struct Voted {
 }
 
 impl Voted {
-    /// No votes in this process; the log holds everything below `durable_to`.
+    /// Creates the state without votes in this process; the log holds everything below
+    /// `durable_to`.
     pub fn new(durable_to: Slot) -> Self {
         Self { run: Run::default(), run_durable_to: Slot(0), durable_to }
     }
 
-    /// The votes in the newest ballot.
+    /// Returns the votes in the newest ballot.
     pub fn run(&self) -> &Run {
         &self.run
     }
@@ -61,7 +62,7 @@ impl Voted {
         self.durable_to
     }
 
-    /// A vote was cast: the run is this one now. Its record is not on stable storage yet.
+    /// Notes a vote: the run is this one now. Its record is not on stable storage yet.
     pub fn cast(&mut self, run: Run) {
         if !run.same_as(&self.run) {
             self.run_durable_to = run.from;
@@ -69,7 +70,7 @@ impl Voted {
         self.run = run;
     }
 
-    /// The records of this run are on stable storage. Returns whether it is the newest.
+    /// Notes that the records of this run are on stable storage. Returns whether it is the newest.
     pub fn persisted(&mut self, run: &Run) -> bool {
         if run.from <= self.durable_to {
             self.durable_to = self.durable_to.max(run.to);
@@ -86,7 +87,7 @@ impl Voted {
         self.durable_to = self.durable_to.max(to);
     }
 
-    /// A run that began ahead of what was decided here may have been caught up with.
+    /// Joins a run that began ahead of what was decided here, if that has caught up.
     pub fn join_run(&mut self) {
         if self.run.from <= self.durable_to {
             self.durable_to = self.durable_to.max(self.run_durable_to);

@@ -25,7 +25,7 @@ pub const STEPS_MAX: u32 = 1 << 20;
 /// A later incarnation is further, whatever it has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Written {
-    /// In which incarnation.
+    /// The node's incarnation.
     pub incarnation: Incarnation,
     /// The number of its last log write; the first of a log is 1.
     pub to: u64,

@@ -38,7 +38,8 @@ impl Node {
         self.ask_early(now, effects);
     }
 
-    /// [less-1] Only what this node has voted for, and only to who asked.
+    /// [less-1] Answers questions: only of what this node has voted for, and only to the nodes that
+    /// asked.
     fn answer_early(&mut self, effects: &mut Effects) {
         let run = *self.voted.run();
         let promised = self.acceptor.promised();
@@ -53,8 +54,8 @@ impl Node {
         }
     }
 
-    /// [less-2] How far a phase-2 quorum has voted in this ballot, which is that of the own run, by
-    /// what is known here.
+    /// [less-2] Returns how far a phase-2 quorum has voted in this ballot, which is that of the own
+    /// run, as far as is known here.
     fn in_memory_to(&self, ballot: Ballot) -> Slot {
         let (eras, decided_to) = (self.learner.eras(), self.learner.decided_to());
         let (own, run) = (self.options.member, self.voted.run());
@@ -93,7 +94,7 @@ impl Node {
         effects.send_all(asked, &Message::EarlyRequest(question));
     }
 
-    /// The sum of the own run at a slot within it, if the votes behind that are still held.
+    /// Returns the sum of the own run at a slot within it, if the votes after that are still held.
     fn sum_at(&self, to: Slot) -> Option<u64> {
         let run = self.voted.run();
         if to < run.from.max(self.acceptor.floor()) || to > run.to {
@@ -106,7 +107,7 @@ impl Node {
         Some(behind.fold(run.check, u64::wrapping_sub))
     }
 
-    /// A peer waits until this node has voted for something.
+    /// Notes that a peer waits until this node has voted for these slots.
     pub(super) fn on_early_request(&mut self, from: NodeId, question: Question) {
         self.early.on_request(from, question);
     }

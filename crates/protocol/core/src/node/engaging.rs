@@ -15,7 +15,8 @@ use crate::{
 };
 
 impl Node {
-    /// A ballot of this node begins to propose. `again`: it led before, and knows what it needs.
+    /// Begins the proposals of a ballot of this node. `again`: it led before, and knows what it
+    /// needs.
     pub(super) fn begin_engaging(&mut self, now: Time, again: bool) {
         if !again {
             let configuration = self.learner.eras().current();
@@ -74,8 +75,8 @@ impl Node {
         members.iter().any(|voter| voter.auxiliary)
     }
 
-    /// [aux-4] Whether full replicas that form a phase-2 quorum hold everything but what is in
-    /// flight.
+    /// [aux-4] Returns whether full replicas that form a phase-2 quorum hold everything but what is
+    /// in flight.
     fn do_without(&self) -> bool {
         let Some(leading) = &self.leading else {
             return false;
@@ -97,7 +98,7 @@ impl Node {
         peer.map_or(Slot(0), |peer| peer.held_to)
     }
 
-    /// An era began: others may be auxiliaries now.
+    /// Follows the roles of a new era: others may be auxiliaries now.
     pub(super) fn follow_roles(&mut self, now: Time, effects: &mut Effects) {
         if self.leading.is_some() && !self.engaging.is_of(self.era()) {
             self.spare(now, effects);
@@ -138,8 +139,8 @@ impl Node {
         idle
     }
 
-    /// Full replicas that form a phase-2 quorum with this node, as few as it takes: those that are
-    /// ahead.
+    /// Returns full replicas that form a phase-2 quorum with this node, as few as it takes: those
+    /// that are ahead.
     fn quorum_to_ask(&self, configuration: &Configuration) -> Option<MemberSet> {
         let own = configuration.position(self.options.member)?;
         let there = self.full_replicas(configuration, |peer| peer.connected);
@@ -160,17 +161,17 @@ impl Node {
         Some(set)
     }
 
-    /// [cast-1] Whether this member votes for what is proposed now.
+    /// [cast-1] Returns whether this member votes for what is proposed now.
     pub(super) fn is_asked(&self, member: Member) -> bool {
         !self.engaging.idle().contains(member.node)
     }
 
-    /// While this node leads: whether auxiliaries are sent proposals.
+    /// Returns whether auxiliaries are sent proposals, while this node leads.
     pub fn auxiliaries_engaged(&self) -> bool {
         self.leading.is_some() && self.engaging.is_engaged() && self.has_auxiliaries()
     }
 
-    /// While this node leads: whether proposals go to this node.
+    /// Returns whether proposals go to this node, while this node leads.
     pub fn proposes_to(&self, node: crate::node_id::NodeId) -> bool {
         self.leading.is_some() && !self.engaging.idle().contains(node)
     }

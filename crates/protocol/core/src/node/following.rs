@@ -21,8 +21,8 @@ use crate::{
 const RETRY_HEARTBEATS: u64 = 4;
 
 impl Node {
-    /// `from` spoke of this ballot: the next one of this node must be above it. [ballot-3] If its
-    /// era is not known here, the slot that began it is decided somewhere, and missing here.
+    /// Notes that `from` used this ballot: the next one of this node must be above it. [ballot-3]
+    /// If its era is not known here, the slot that began it is decided somewhere, and missing here.
     pub(super) fn saw(&mut self, from: NodeId, ballot: Ballot) {
         if ballot.era <= self.learner.eras().era() {
             self.election.saw(ballot);
@@ -30,14 +30,14 @@ impl Node {
         self.saw_era(from, ballot);
     }
 
-    /// The same of its era alone: a ballot that was only asked about takes no round.
+    /// Notes its era alone: a ballot that was only asked about takes no round.
     pub(super) fn saw_era(&mut self, from: NodeId, ballot: Ballot) {
         if ballot.era > self.learner.eras().era() {
             self.catchup.note(self.learner.decided_to().next(), from);
         }
     }
 
-    /// Another node's ballot was promised: this node's own are over.
+    /// Yields to another node's promised ballot: this node's own are over.
     pub(super) fn yield_to(&mut self, now: Time, ballot: Ballot, effects: &mut Effects) {
         let lower = |own: Option<Ballot>| own.is_some_and(|own| own < ballot);
         let leading = self.leading.as_ref().map(|leading| leading.ballot());
@@ -49,7 +49,7 @@ impl Node {
         self.election.rearm(now);
     }
 
-    /// The leader of `ballot` lives.
+    /// Notes that the leader of `ballot` lives.
     pub(super) fn follow_leader(&mut self, now: Time, ballot: Ballot, effects: &mut Effects) {
         if ballot.node == self.options.member.node {
             return;
@@ -147,7 +147,7 @@ impl Node {
         effects.send(from, Message::HeartbeatReply(reply));
     }
 
-    /// [catch-1] A decided value, with its bytes.
+    /// [catch-1] Learns a decided value, with its bytes.
     pub(super) fn on_learn(
         &mut self,
         now: Time,
@@ -191,7 +191,7 @@ impl Node {
         self.drop_decided();
     }
 
-    /// [disk-8] More of what was decided before this process cannot be read back.
+    /// [disk-8] Notes that more slots decided before this process cannot be read back.
     pub(super) fn on_lost(&mut self, range: SlotRange) {
         self.learner.lose(range, self.acceptor.floor());
     }

@@ -54,7 +54,7 @@ impl Node {
         }
     }
 
-    /// [live-3] Whether this node should lead is another thing than a moment ago.
+    /// [live-3] Handles a change of this node's fitness to lead.
     pub(super) fn on_fitness(&mut self, now: Time, fitness: Fitness, effects: &mut Effects) {
         self.fitness = fitness;
         self.give_way(now, effects);
@@ -91,7 +91,7 @@ impl Node {
         peers.filter(move |peer| peer.connected && able(peer.member))
     }
 
-    /// The one of them that has most; rather one that is fit.
+    /// Returns the one of them that has most, preferably one that is fit.
     pub(super) fn best_successor(&self) -> Option<&Peer> {
         self.successors().max_by_key(|peer| (!peer.unfit, peer.voted_to, peer.decided_to))
     }
@@ -100,7 +100,7 @@ impl Node {
         self.options.election_max_ms * 1000 * PATIENCE
     }
 
-    /// The token goes when the target has everything that this leader has.
+    /// Sends the token when the target has everything that this leader has.
     pub(super) fn hand_over(&mut self, now: Time, effects: &mut Effects) {
         if self.transfer.is_some() && self.offload.is_out() {
             // [offload-13]
@@ -131,7 +131,8 @@ impl Node {
         }
     }
 
-    /// The token may be lost; the target shows by a promise of its own that it is not.
+    /// Repeats the token, which may be lost; the target shows by a promise of its own that it is
+    /// not.
     pub(super) fn repeat_token(&mut self, effects: &mut Effects) {
         let (Some(leading), Some(transfer)) = (&self.leading, &self.transfer) else {
             return;
@@ -171,7 +172,7 @@ impl Node {
         true
     }
 
-    /// The leader hands over: campaign at once.
+    /// Campaigns at once, as the leader hands over.
     pub(super) fn on_transfer(
         &mut self,
         now: Time,

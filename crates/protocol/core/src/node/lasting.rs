@@ -44,8 +44,8 @@ impl Node {
         self.ask_what_lasts(now, effects);
     }
 
-    /// [last-3] How far everything lasts in the group, by what is known here, where it lasts up to
-    /// `here_to`.
+    /// [last-3] Returns how far everything lasts in the group, as far as is known here, where it
+    /// lasts up to `here_to`.
     fn lasts_to(&self, here_to: Slot) -> Slot {
         let decided_to = self.learner.decided_to();
         if self.pending.class() == Class::Durable {
@@ -80,7 +80,7 @@ impl Node {
         effects.send_all(asked, &Message::LastingRequest { to });
     }
 
-    /// A peer waits until everything below is on stable storage here.
+    /// Notes that a peer waits until everything below is on stable storage here.
     pub(super) fn on_lasting_request(&mut self, from: NodeId, to: Slot) {
         self.lasting.on_request(from, to);
     }
@@ -121,7 +121,7 @@ mod tests {
         Ballot { era: Era(0), round, node: LEADER.node }
     }
 
-    /// Another value for slot 1 in each ballot.
+    /// Returns another value for slot 1 in each ballot.
     fn proposal(round: u32) -> Message {
         Message::Phase2a(Phase2a {
             ballot: ballot(round),
@@ -154,8 +154,8 @@ mod tests {
         says(node, input)
     }
 
-    /// A node whose vote in one ballot is on stable storage, and whose vote for the value that was
-    /// decided, in another one, is not.
+    /// Returns a node whose vote in one ballot is on stable storage, and whose vote for the value
+    /// that was decided, in another one, is not.
     fn with_a_vote_replaced(class: Class) -> Node {
         let options = Options {
             member: Member::first(1),

@@ -183,8 +183,8 @@ impl Node {
         })
     }
 
-    /// While this node leads: the nodes that votes come through, itself last; empty if they come
-    /// straight.
+    /// Returns the nodes that votes come through while this node leads, itself last; empty if they
+    /// come directly.
     pub fn ring(&self) -> Vec<NodeId> {
         let leads = self.leading.is_some();
         let (_, members) = self.laying.laid();

@@ -63,7 +63,7 @@ impl Node {
         }
     }
 
-    /// [trim-1] What auxiliaries may forget.
+    /// [trim-1] Returns the end of the slots that auxiliaries may forget.
     fn kept_by_quorum(&self) -> Slot {
         let own = self.options.member;
         self.peers.kept(self.learner.eras(), own, self.keeps_to())
@@ -233,7 +233,7 @@ impl Node {
         able && configuration.is_quorum(Phase::One, set) && configuration.is_quorum(Phase::Two, set)
     }
 
-    /// This node leads no more, and does not try to at once.
+    /// Steps down: this node leads no more, and does not try to at once.
     pub(super) fn step_down(&mut self, now: Time, why: End, effects: &mut Effects) {
         let led = self.leading.take().map(|leading| leading.ballot());
         let tried = self.phase1.is_some();

@@ -43,7 +43,7 @@ impl Node {
         self.holder.ask(now, self.transfer.is_none())
     }
 
-    /// A leader that this node would promise asks for a lease, or gives one back.
+    /// Answers a leader that this node would promise, and that asks for a lease or releases one.
     pub(super) fn lease_asked(&mut self, now: Time, from: NodeId, beat: &Heartbeat) -> Lease {
         if beat.ballot.node != from || beat.lease == Lease::default() {
             return Lease::default();

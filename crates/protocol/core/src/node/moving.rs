@@ -33,7 +33,7 @@ impl Node {
         auxiliary || peer.is_some_and(|peer| peer.voted_to.max(peer.decided_to) >= slot)
     }
 
-    /// [era-8] Before the next reconfiguration the leader moves to a ballot of the era in force,
+    /// [era-8] Moves the leader to a ballot of the era in force before the next reconfiguration,
     /// with its casting vote if the weights allow it ([cast-1], [cast-5]).
     fn move_era(&mut self, effects: &mut Effects) {
         let Some(leading) = &self.leading else { return };

@@ -62,7 +62,7 @@ impl Node {
         }
     }
 
-    /// A member's device votes in a ballot of this node.
+    /// Notes that a member's device votes in a ballot of this node.
     pub(super) fn on_armed(&mut self, from: Member, ballot: Ballot, floor: Slot) {
         if self.leads_in(ballot) {
             self.offload.note_armed(from, floor);
@@ -110,7 +110,7 @@ impl Node {
         configuration.is_quorum(Phase::Two, set_of(configuration, &armed))
     }
 
-    /// With every heartbeat: asks members to let their devices vote, and starts the own one when
+    /// Asks members with every heartbeat to let their devices vote, and starts the own device when
     /// enough do.
     pub(super) fn offload(&mut self, now: Time, effects: &mut Effects) {
         if self.offload.cells == 0 {
@@ -205,7 +205,7 @@ impl Node {
         }
     }
 
-    /// [offload-12] Back to this node, as soon as the device has been read out.
+    /// [offload-12] Returns slot assignment to this node, as soon as the device has been read out.
     pub(super) fn take_back(&mut self, effects: &mut Effects) {
         if let Stage::There(ballot) | Stage::Starting(ballot) = self.offload.stage {
             self.offload.stage = Stage::TakingBack(ballot);
@@ -213,7 +213,8 @@ impl Node {
         }
     }
 
-    /// [offload-12] This node leads no more: the device must come to rest before it does again.
+    /// [offload-12] Stops the device: this node leads no more, and the device must come to rest
+    /// before it does again.
     pub(super) fn stop_device(&mut self, effects: &mut Effects) {
         for reader in self.offload.take_looking() {
             if let Reader::Local(token) = reader {
@@ -256,7 +257,7 @@ impl Node {
         }
     }
 
-    /// [offload-10] What the device gave out is this leader's proposal.
+    /// [offload-10] Adopts a slot that the device assigned as this leader's proposal.
     fn on_given(
         &mut self,
         now: Time,

@@ -43,7 +43,7 @@ impl Node {
         }
     }
 
-    /// Why a proposal would not be taken now.
+    /// Returns why a proposal would not be taken now.
     pub(super) fn refusal(&self) -> Option<Refusal> {
         let Some(leading) = &self.leading else {
             return Some(Refusal::NotLeader);
@@ -59,7 +59,7 @@ impl Node {
         (casting || full || away).then_some(Refusal::Busy)
     }
 
-    /// [p2-3] Whether acceptors that are level with this leader have room for `slots` more.
+    /// [p2-3] Returns whether acceptors that are level with this leader have room for `slots` more.
     pub(super) fn has_room(&self, slots: u64) -> bool {
         let end = self.learner.decided_to().plus(self.options.window_slots);
         let next = self.leading.as_ref().map(|leading| leading.tally.next());
@@ -85,9 +85,9 @@ impl Node {
         (!self.is_held_past(&next, eras.since())).then_some(Refusal::NotHeld)
     }
 
-    /// [era-12] Whether full replicas that meet every phase-1 quorum of `next` hold everything
-    /// below `since`, the first slot of the era in force. Votes of that era's quorums are met by
-    /// quorums of the era after it, not by those of the next but one.
+    /// [era-12] Returns whether full replicas that meet every phase-1 quorum of `next` hold
+    /// everything below `since`, the first slot of the era in force. Votes of that era's quorums
+    /// are met by quorums of the era after it, not by those of the next but one.
     fn is_held_past(&self, next: &Configuration, since: Slot) -> bool {
         if since <= Slot::FIRST {
             return true;

@@ -37,7 +37,7 @@ impl Node {
         }
     }
 
-    /// [read-3]
+    /// [read-3] Handles a follower's request for a read index.
     pub(super) fn on_read_request(&mut self, from: NodeId, id: u64, effects: &mut Effects) {
         if self.leading.is_some() && self.offload.is_out() {
             let _ = self.look_next(Reader::Remote(from, id), effects);

@@ -76,7 +76,7 @@ impl Recovered {
         }
     }
 
-    /// The same of an auxiliary's log, with nothing in place of what was below its start
+    /// Returns the same for an auxiliary's log, with nothing in place of what was below its start
     /// ([trim-1]): the changes that it holds are not the next to `known`.
     pub fn hollow(mut self, known: Eras) -> Self {
         self.hollow = true;
@@ -84,7 +84,7 @@ impl Recovered {
         self
     }
 
-    /// A node at the beginning of the log, with the founding configuration ([era-11]).
+    /// Creates a node at the beginning of the log, with the founding configuration ([era-11]).
     pub fn founded(configuration: Configuration) -> Self {
         let hard =
             HardState { decided_to: Slot::FIRST, voted_to: Slot::FIRST, ..HardState::default() };

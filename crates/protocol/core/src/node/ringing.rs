@@ -14,7 +14,7 @@ use crate::{
 };
 
 impl Node {
-    /// [ring-1] The leader of `ballot` says which way votes take.
+    /// [ring-1] Notes the route of votes that the leader of `ballot` laid.
     pub(super) fn on_lay(
         &mut self,
         from: NodeId,
@@ -69,7 +69,7 @@ impl Node {
         }
     }
 
-    /// The own votes have grown: they go along the ring, straight, or nowhere.
+    /// Reports the own votes after they have grown: along the ring, directly, or nowhere.
     pub(super) fn report_news(&mut self, now: Time, effects: &mut Effects) {
         let ballot = self.voted.run().ballot;
         if !self.relay.is_laid(ballot) {
@@ -78,7 +78,7 @@ impl Node {
         self.relay.votes(now);
     }
 
-    /// The own votes are on stable storage as far as they go: where votes in memory count, no news
+    /// Reports that the own votes are all on stable storage: where votes in memory count, no news
     /// for a ring.
     pub(super) fn report_durable(&mut self, now: Time, effects: &mut Effects) {
         let laid = self.relay.is_laid(self.voted.run().ballot);
@@ -166,7 +166,7 @@ mod tests {
         step(node, 200_002, input)
     }
 
-    /// Node 1 of three leads, and its vote for a no-op in slot 1 stands.
+    /// Returns node 1 of three, which leads, and whose vote for a no-op in slot 1 stands.
     fn leader() -> (Node, Ballot, u64) {
         let options = Options {
             member: OWN,

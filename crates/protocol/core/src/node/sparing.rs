@@ -30,7 +30,7 @@ impl Node {
         self.learner.is_hollow()
     }
 
-    /// The leader said what this node is, and what full replicas hold.
+    /// Notes the leader's message of this node's role, and of what full replicas hold.
     pub(super) fn note_role(&mut self, beat: &Heartbeat) {
         self.spared.tell(beat.auxiliary, beat.held_by_quorum);
         self.spared.announce(beat.decided_to);
@@ -69,7 +69,7 @@ impl Node {
         (apart || (kept && (some || served))).then_some(to)
     }
 
-    /// The log begins with `to` now, durably, and nothing stands for what was below.
+    /// Notes that the log begins with `to` now, durably, and nothing stands for what was below.
     pub(super) fn on_forgotten(&mut self, to: Slot) {
         self.spared.begins_at(to);
         self.learner.forget(to);

@@ -21,7 +21,7 @@ use crate::{
 };
 
 impl Node {
-    /// [ballot-1] Whether this node can never campaign again, in any era.
+    /// [ballot-1] Returns whether this node can never campaign again, in any era.
     pub fn is_out_of_rounds(&self) -> bool {
         self.rounds.are_used_up()
     }
@@ -86,22 +86,22 @@ impl Node {
         self.transfer.is_some()
     }
 
-    /// The ballot that this node leads or follows.
+    /// Returns the ballot that this node leads or follows.
     pub fn ballot(&self) -> Ballot {
         self.election.leader_ballot().unwrap_or_else(|| self.acceptor.promised())
     }
 
-    /// The era that `decided_to` is in.
+    /// Returns the era that `decided_to` is in.
     pub fn era(&self) -> Era {
         self.learner.eras().era()
     }
 
-    /// The configuration in force at `decided_to`.
+    /// Returns the configuration in force at `decided_to`.
     pub fn configuration(&self) -> &Configuration {
         self.learner.eras().current()
     }
 
-    /// Every slot below is decided, and its value with bytes is here.
+    /// Returns the slot below which every slot is decided, and its value with bytes is here.
     pub fn decided_to(&self) -> Slot {
         self.learner.decided_to()
     }
@@ -111,8 +111,8 @@ impl Node {
         self.learner.log_start()
     }
 
-    /// The eras at `decided_to`. A snapshot takes its own from what was applied, not from here
-    /// ([snap-1]).
+    /// Returns the eras at `decided_to`. A snapshot takes its own from what was applied, not from
+    /// here ([snap-1]).
     pub fn eras(&self) -> &Eras {
         self.learner.eras()
     }
@@ -136,7 +136,8 @@ impl Node {
         }
     }
 
-    /// The same, and a restart would know it. Less than [`Node::held_to`] while nothing is written.
+    /// Returns the part of that which a restart would know. Less than [`Node::held_to`] while
+    /// nothing is written.
     pub(super) fn keeps_to(&self) -> Slot {
         match self.pending.class() {
             Class::Volatile => self.held_to(),
@@ -155,7 +156,7 @@ impl Node {
         self.learner.knows_to()
     }
 
-    /// More is known of what the others hold.
+    /// Notes newer knowledge of what the others hold.
     pub(super) fn note_held(&mut self, held: Held) {
         self.held.all = self.held.all.max(held.all);
         self.held.quorum = self.held.quorum.max(held.quorum);
@@ -174,37 +175,38 @@ impl Node {
         lost.then(|| (self.learner.decided_to(), self.catchup.fruitless()))
     }
 
-    /// Every slot below is known to be decided, here or elsewhere.
+    /// Returns the slot below which every slot is known to be decided, here or elsewhere.
     pub fn known_to(&self) -> Slot {
         self.decided_to().max(self.catchup.target())
     }
 
-    /// Every slot below is decided, or voted for here, by records on stable storage.
+    /// Returns the slot below which every slot is decided, or voted for here, by records on stable
+    /// storage.
     pub fn durable_to(&self) -> Slot {
         self.voted.durable_to()
     }
 
-    /// The last record on stable storage.
+    /// Returns the last record on stable storage.
     pub fn persisted_to(&self) -> RecordSeq {
         self.pending.persisted_to()
     }
 
-    /// The acceptor, for invariants.
+    /// Returns the acceptor, for invariants.
     pub fn acceptor(&self) -> &Acceptor {
         &self.acceptor
     }
 
-    /// The votes in the newest ballot, for invariants.
+    /// Returns the votes in the newest ballot, for invariants.
     pub fn run(&self) -> &Run {
         self.voted.run()
     }
 
-    /// Phase 2, while this node leads, for invariants.
+    /// Returns phase 2, while this node leads, for invariants.
     pub fn leading(&self) -> Option<&Leading> {
         self.leading.as_ref()
     }
 
-    /// Phase 1 in progress, for invariants.
+    /// Returns phase 1 in progress, for invariants.
     pub fn phase1(&self) -> Option<&Phase1> {
         self.phase1.as_ref()
     }

@@ -179,7 +179,7 @@ impl Node {
         effects.send_all(self.peers.connected(), &Message::PreVote { ballot });
     }
 
-    /// [live-1] Would this node promise? Asking changes nothing here.
+    /// [live-1] Answers whether this node would promise. Asking changes nothing here.
     pub(super) fn on_pre_vote(
         &mut self,
         now: Time,
@@ -235,7 +235,7 @@ impl Node {
         }
     }
 
-    /// When the next `Input::Tick` is due.
+    /// Returns when the next `Input::Tick` is due.
     pub(super) fn wake_at(&self) -> Time {
         let patience = self.election.patience_us();
         let turn = match &self.leading {

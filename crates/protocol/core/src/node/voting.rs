@@ -16,7 +16,7 @@ use crate::{
 };
 
 impl Node {
-    /// [p1-2] "Promise me", from any node, member or not ([ballot-4]).
+    /// [p1-2] Answers "promise me", from any node, member or not ([ballot-4]).
     pub(super) fn on_phase1a(
         &mut self,
         now: Time,
@@ -88,7 +88,7 @@ impl Node {
         self.pending.park_promise(self.acceptor.promised_by(), to, promise);
     }
 
-    /// "Vote for this."
+    /// Handles "vote for this".
     pub(super) fn on_phase2a(
         &mut self,
         now: Time,
@@ -203,7 +203,7 @@ impl Node {
         seq
     }
 
-    /// The votes in the newest ballot are this run now, once its last record is on stable storage.
+    /// Makes this run the votes in the newest ballot, once its last record is on stable storage.
     pub(super) fn runs_to(
         &mut self,
         now: Time,
@@ -315,7 +315,7 @@ impl Node {
         }
     }
 
-    /// A statement of this node to itself.
+    /// Handles a statement of this node to itself.
     fn take_own(&mut self, statement: Statement, effects: &mut Effects) {
         let own = self.options.member;
         match statement {
@@ -344,7 +344,7 @@ mod tests {
 
     const WINDOW: u64 = 4;
 
-    /// A proposal of node 2, whose batch is named after its slot.
+    /// Returns a proposal of node 2, whose batch is named after its slot.
     fn proposal(slot: u64, decided_to: u64) -> Message {
         let ballot = Ballot { era: Era(0), round: 1, node: NodeId(2) };
         Message::Phase2a(Phase2a {
