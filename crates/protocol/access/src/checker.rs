@@ -10,7 +10,7 @@ pub trait Checker: fmt::Debug {
     /// wait.
     fn check(&mut self, ticket: u64, hash: &str, password: &[u8]) -> bool;
 
-    /// The next verdict: whether the password of that ticket fits its hash.
+    /// Returns the next verdict: whether the password of that ticket fits its hash.
     fn verdict(&mut self) -> Option<(u64, bool)>;
 }
 
@@ -28,7 +28,7 @@ impl<T> Default for Desk<T> {
     }
 }
 
-/// Why a password is not checked.
+/// Reason that a password is not checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotChecked {
     /// There is no checker here.
@@ -38,7 +38,7 @@ pub enum NotChecked {
 }
 
 impl<T> Desk<T> {
-    /// With who checks them.
+    /// Creates a desk with a checker.
     pub fn new(checker: Box<dyn Checker + Send>) -> Self {
         Self { checker: Some(checker), ..Self::default() }
     }

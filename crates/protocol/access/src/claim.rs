@@ -48,7 +48,8 @@ impl Claim {
         &self.hash
     }
 
-    /// The password fits: whose it is, unless that has changed meanwhile.
+    /// Returns the name that was claimed once the password fits, unless the user has changed
+    /// meanwhile.
     pub fn proved(self, users: Option<&Users>) -> Option<Name> {
         let user = users.and_then(|users| users.get(self.name.as_str()))?;
         (user.hash.as_deref() == Some(&*self.hash)).then_some(self.name)

@@ -50,7 +50,7 @@ pub enum Command {
     Open,
 }
 
-/// Why nothing was done.
+/// Reason for a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Denied {
@@ -79,7 +79,7 @@ const OPEN: u8 = 3;
 const DONE: u8 = 0;
 
 impl Command {
-    /// As bytes.
+    /// Encodes the command.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         match self {
@@ -105,7 +105,7 @@ impl Command {
         out
     }
 
-    /// The reverse; `None` for what this version does not understand.
+    /// Decodes a command; `None` if this version does not understand it.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut fields = Fields(bytes);
         let command = match fields.byte()? {
@@ -156,12 +156,12 @@ impl fmt::Display for Denied {
     }
 }
 
-/// A reply as bytes.
+/// Encodes a reply.
 pub fn encode_reply(reply: Reply, out: &mut Vec<u8>) {
     out.push(reply.map_or_else(|denied| denied as u8, |()| DONE));
 }
 
-/// The reverse.
+/// Decodes a reply.
 pub fn decode_reply(bytes: &[u8]) -> Option<Reply> {
     match *bytes {
         [DONE] => Some(Ok(())),

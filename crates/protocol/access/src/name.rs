@@ -13,7 +13,7 @@ pub const DEFAULT: &str = "default";
 pub struct Name(String);
 
 impl Name {
-    /// `None`: this is no name.
+    /// Creates a name; `None`: the text is no name.
     pub fn new(text: &str) -> Option<Self> {
         let fine = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
         let is_name = (1..=NAME_BYTES_MAX).contains(&text.len())
@@ -23,7 +23,7 @@ impl Name {
         is_name.then(|| Self(text.to_owned()))
     }
 
-    /// As it is written.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }

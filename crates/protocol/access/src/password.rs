@@ -13,7 +13,7 @@ const MEMORY_KIB_MAX: u32 = 64 << 10;
 const PASSES_MAX: u32 = 8;
 const LANES_MAX: u32 = 4;
 
-/// Why there is no hash.
+/// Reason that there is no hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unusable {
     /// Nothing was typed.
@@ -38,7 +38,7 @@ impl std::fmt::Display for Unusable {
 
 impl std::error::Error for Unusable {}
 
-/// The hash of a password, with salt of its own.
+/// Returns the hash of a password, with salt of its own.
 pub fn hash(password: &[u8]) -> Result<String, Unusable> {
     match password.len() {
         0 => Err(Unusable::Empty),

@@ -56,12 +56,12 @@ impl Users {
         self.by_name.is_empty()
     }
 
-    /// All of them, in the order of their names.
+    /// Returns all users, in the order of their names.
     pub fn iter(&self) -> impl Iterator<Item = (&Name, &User)> {
         self.by_name.iter()
     }
 
-    /// The user of this name.
+    /// Returns the user of this name.
     pub fn get(&self, name: &str) -> Option<&User> {
         self.by_name.get(name)
     }
@@ -154,7 +154,7 @@ impl Users {
         out
     }
 
-    /// `None`: it is of a later version, or nonsense.
+    /// Decodes a table; `None`: it is of a later version, or malformed.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut fields = Fields(bytes);
         if fields.byte()? != FORMAT {

@@ -33,8 +33,8 @@ impl Rounds {
         self.spoken = ballot;
     }
 
-    /// [ballot-2] Returns the rounds that a node may have forgotten of its own: it stays above all
-    /// of them. `None` once its incarnations have used up all rounds.
+    /// [ballot-2] Returns the end of the rounds that this node may have used and forgotten: it
+    /// stays above all of them. `None` once its incarnations have used up all rounds.
     fn forgotten(&self) -> Option<u32> {
         let incarnation = self.own.incarnation.0;
         incarnation.checked_mul(ROUNDS_PER_INCARNATION)

@@ -116,7 +116,7 @@ pub enum Done {
     Aged,
 }
 
-/// Why nothing was done.
+/// Reason for a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Denied {
     /// The command makes no sense to this version.
@@ -174,7 +174,7 @@ const RETAIN: u8 = 5;
 const AGE: u8 = 6;
 
 impl Command {
-    /// As bytes.
+    /// Encodes the command.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         match self {
@@ -213,7 +213,7 @@ impl Command {
         out
     }
 
-    /// The reverse; `None` for what this version does not understand.
+    /// Decodes a command; `None` if this version does not understand it.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut fields = Fields(bytes);
         let command = match fields.u8()? {
@@ -265,7 +265,7 @@ impl Retention {
     }
 }
 
-/// A reply as bytes: equal replies have equal ones, on every node and in every version.
+/// Encodes a reply: equal replies have equal bytes, on every node and in every version.
 pub fn encode_reply(reply: &Reply, out: &mut Vec<u8>) {
     let (kind, number) = match *reply {
         Ok(Done::Opened { at, .. }) => (0, at),

@@ -68,7 +68,7 @@ struct Stream {
     end: u64,
     /// Bounds of what is kept.
     keep: Retention,
-    /// With a bound of age: when, at the latest, the bytes below a position were appended. In
+    /// With a bound of age: latest times at which the bytes below positions were appended. In
     /// order.
     marks: VecDeque<(u64, u64)>,
     /// In order; pieces that lie wholly below `start` are dropped, but for the last.
@@ -80,7 +80,7 @@ impl Stream {
         *self.pieces.last().expect("a stream has a piece")
     }
 
-    /// The positions of a piece within its inner stream that are part of the stream.
+    /// Returns the positions of a piece within its inner stream that are part of the stream.
     fn kept(&self, at: usize) -> Range<u64> {
         let first = self.pieces[at].first;
         let end = self.pieces.get(at + 1).map_or(self.end, |next| next.first);
@@ -114,15 +114,15 @@ pub struct Info {
 /// Location of bytes of a named stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Located {
-    /// In which inner stream.
+    /// The inner stream.
     pub stream: StreamName,
-    /// At which position there.
+    /// Position there.
     pub position: u64,
     /// Number of bytes that continue from there without a gap in this inner stream.
     pub bytes: u64,
 }
 
-/// Why there are no bytes at a position.
+/// Reason that there are no bytes at a position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Nowhere {
     /// There is no such stream.
@@ -185,10 +185,10 @@ pub struct Table {
 }
 
 impl Table {
-    /// [stream-4] The append rule: a decided byte of content is appended iff its inner stream is
-    /// open and its position is the next one; otherwise it is a no-op. Per byte, and so the same
-    /// however a range is cut. Gives the positions of the inner stream that were appended; empty if
-    /// none were.
+    /// [stream-4] Applies the append rule: a decided byte of content is appended iff its inner
+    /// stream is open and its position is the next one; otherwise it is a no-op. Per byte, and so
+    /// the same however a range is cut. Returns the positions of the inner stream that were
+    /// appended; empty if none were.
     pub fn append(&mut self, stream: StreamName, offset: u64, range: SlotRange) -> Range<u64> {
         let Some(name) = self.open.get(&stream) else {
             return 0..0;
@@ -213,9 +213,9 @@ impl Table {
         next.is_some_and(|next| !appended(offset, range, next).is_empty())
     }
 
-    /// [stream-4] The positions of content in these slots that may still be appended, as things
-    /// stand behind what was applied: the others are no-ops whatever is decided before them, and
-    /// need no bytes.
+    /// [stream-4] Returns the positions of content in these slots that may still be appended, as
+    /// things stand after what was applied: the others are no-ops whatever is decided before them,
+    /// and need no bytes.
     pub fn may_append(&self, stream: StreamName, offset: u64, range: SlotRange) -> Range<u64> {
         let positions = positions(offset, range);
         match self.next(stream) {
@@ -237,24 +237,24 @@ impl Table {
         last.is_some_and(|last| (stream.boot, stream.number) <= *last)
     }
 
-    /// The next position of an inner stream that is open.
+    /// Returns the next position of an inner stream that is open.
     pub fn next(&self, stream: StreamName) -> Option<u64> {
         Some(self.next_of_piece(stream)?.1)
     }
 
-    /// The same, behind the position of its byte 0 in the named stream.
+    /// Returns the same, after the position of its byte 0 in the named stream.
     pub fn next_of_piece(&self, stream: StreamName) -> Option<(u64, u64)> {
         let named = self.streams.get(self.open.get(&stream)?)?;
         let first = named.last().first;
         Some((first, named.end - first))
     }
 
-    /// [stream-6] No further byte of this inner stream is appended: its owner is lost.
+    /// [stream-6] Closes this inner stream: its owner is lost.
     pub fn close(&mut self, stream: StreamName) {
         self.end_piece(stream);
     }
 
-    /// Inner streams that are open.
+    /// Returns the inner streams that are open.
     pub fn open(&self) -> impl Iterator<Item = StreamName> + '_ {
         self.open.keys().copied()
     }
@@ -282,7 +282,7 @@ impl Table {
         self.known.contains(&stream)
     }
 
-    /// Inner streams with the positions that are kept of them.
+    /// Returns the inner streams with the positions that are kept of them.
     pub fn kept(&self) -> impl Iterator<Item = (StreamName, Range<u64>)> + '_ {
         self.streams.values().flat_map(|named| {
             let pieces = named.pieces.iter().enumerate();
@@ -413,7 +413,7 @@ impl Table {
         Ok(Done::Closed { at: named.end })
     }
 
-    /// The piece of this inner stream ends where it is. Gives the stream that it belongs to.
+    /// Ends the piece of this inner stream where it is. Returns the stream that it belongs to.
     fn end_piece(&mut self, stream: StreamName) -> Option<Name> {
         let name = self.open.remove(&stream)?;
         let named = self.streams.get_mut(&name).expect("an open stream is known");
@@ -442,8 +442,9 @@ impl Table {
         Ok(Done::Retained)
     }
 
-    /// [trim-2] What was appended before the last mark that is old enough is too old, too: a byte
-    /// is kept for longer than its stream says by what lies between two marks, never shorter.
+    /// [trim-2] Forgets bytes that are too old. Those that were appended before the last mark that
+    /// is old enough are too old, too: a byte is kept for longer than its stream's bound by what
+    /// lies between two marks, never shorter.
     fn age(&mut self, now_ms: u64) -> Done {
         let mut old = Vec::new();
         for (name, named) in &mut self.streams {
@@ -473,8 +474,8 @@ impl Table {
         Done::Aged
     }
 
-    /// The positions below which streams with a bound of bytes have too many, if that is at least
-    /// `worth`.
+    /// Returns the positions below which streams with a bound of bytes have too many, if that is at
+    /// least `worth`.
     pub fn overfull(&self, worth: u64) -> impl Iterator<Item = (&Name, u64)> + '_ {
         self.streams.iter().filter_map(move |(name, named)| {
             let before = named.end.saturating_sub(named.keep.bytes?);
@@ -482,7 +483,7 @@ impl Table {
         })
     }
 
-    /// The shortest age that a stream is kept for, in milliseconds.
+    /// Returns the shortest age that a stream is kept for, in milliseconds.
     pub fn shortest_age(&self) -> Option<u64> {
         let ages = self.streams.values().filter_map(|named| named.keep.age_ms);
         ages.min()
@@ -536,7 +537,7 @@ impl Table {
         behind.map(|(name, named)| info(name, named))
     }
 
-    /// Number of named streams.
+    /// Returns the number of named streams.
     pub fn len(&self) -> usize {
         self.streams.len()
     }
@@ -579,14 +580,14 @@ impl Table {
     }
 }
 
-/// The positions of a run of content.
+/// Returns the positions of a run of content.
 fn positions(offset: u64, range: SlotRange) -> Range<u64> {
     let at = |slot: Slot| slot.0.saturating_sub(offset);
     at(range.from)..at(range.to)
 }
 
-/// [stream-1], [stream-4] Those of a run that are appended to an open stream whose next position is
-/// `next`.
+/// [stream-1], [stream-4] Returns the positions of a run that are appended to an open stream whose
+/// next position is `next`.
 fn appended(offset: u64, range: SlotRange, next: u64) -> Range<u64> {
     let positions = positions(offset, range);
     // Slots below the offset have no position: such a run belongs to no stream.

@@ -205,7 +205,8 @@ impl Node {
         }
     }
 
-    /// [offload-12] Returns slot assignment to this node, as soon as the device has been read out.
+    /// [offload-12] Moves slot assignment back to this node, as soon as the device has been read
+    /// out.
     pub(super) fn take_back(&mut self, effects: &mut Effects) {
         if let Stage::There(ballot) | Stage::Starting(ballot) = self.offload.stage {
             self.offload.stage = Stage::TakingBack(ballot);

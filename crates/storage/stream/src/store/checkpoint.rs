@@ -78,7 +78,7 @@ impl Checkpoint {
         self.short.as_deref()
     }
 
-    /// Something lacks, and is tried again later.
+    /// Notes that a resource is missing; the step is tried again later.
     fn wait(&mut self, why: &DiskError) {
         self.patience.failed();
         self.short = Some(why.to_string());
@@ -154,7 +154,7 @@ impl Store {
         }
     }
 
-    /// As many steps as can be done now. An error is final.
+    /// Takes as many steps as can be done now. An error is final.
     fn steps<D: Disk>(
         &mut self,
         checkpoint: &mut Checkpoint,
@@ -244,7 +244,7 @@ impl Store {
         checkpoint.busy = true;
     }
 
-    /// The file was made, or there is no room for it now.
+    /// Notes that the file was made, or that there is no space for it now.
     pub(super) fn catalogue_prepared<D: Disk>(&mut self, made: Made, disk: &mut D) {
         let made = made.map(|(number, bytes)| {
             let old = self.spare.replace(CatalogueFile { number, bytes });
@@ -265,7 +265,7 @@ impl Store {
         }
     }
 
-    /// A piece of the catalogue was written.
+    /// Notes that a piece of the catalogue was written.
     pub(super) fn catalogue_written(&mut self, result: Result<(), DiskError>) {
         let Some(checkpoint) = &mut self.checkpoint else {
             return;
@@ -279,7 +279,7 @@ impl Store {
         }
     }
 
-    /// A file was flushed.
+    /// Notes that a file was flushed.
     pub(super) fn flushed(&mut self, file: FileId, result: Result<(), DiskError>) {
         let Some(checkpoint) = &mut self.checkpoint else {
             return;
@@ -300,7 +300,7 @@ impl Store {
         }
     }
 
-    /// The small file names the catalogue, or not.
+    /// Notes whether the small file names the catalogue.
     pub(super) fn kept<D: Disk>(&mut self, result: Result<(), DiskError>, disk: &mut D) {
         let Some(checkpoint) = &mut self.checkpoint else {
             return;

@@ -1,4 +1,4 @@
-//! One chunk: which of its blocks were written, and their checksums.
+//! A chunk: its written blocks, and their checksums.
 
 use quorate_log::disk::{BLOCK, joined};
 
@@ -72,7 +72,7 @@ impl Chunk {
         }
     }
 
-    /// The span at this block is written: with its neighbours in its unit it becomes one.
+    /// Marks the span at this block as written: with its neighbours in its unit it becomes one.
     pub(super) fn settle(&mut self, from: u16, unit_blocks: u16) {
         let Some(mut at) = self.spans.iter().position(|span| span.from == from) else {
             return;
@@ -109,8 +109,8 @@ impl Chunk {
         Some(self.spans.remove(at))
     }
 
-    /// The span that this block is in, and those that follow without a gap, as far as they are
-    /// written.
+    /// Returns the span that this block is in, and those that follow without a gap, as far as they
+    /// are written.
     pub(super) fn written_from(&self, block: u16) -> &[Span] {
         let at = self.spans.partition_point(|span| span.to <= block);
         let spans = &self.spans[at..];

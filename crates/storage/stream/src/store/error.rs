@@ -1,4 +1,4 @@
-//! Why a store cannot be opened, and why a read gives no bytes.
+//! Errors of opening a store and of reading its bytes.
 
 use std::ops::Range;
 

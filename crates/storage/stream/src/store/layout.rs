@@ -25,7 +25,7 @@ impl Layout {
     /// Each free chunk is known by its address.
     const FILE_CHUNKS_MAX: u32 = 1 << 12;
 
-    /// This layout, if it can be worked with.
+    /// Checks that this layout can be worked with, and returns it.
     pub(super) fn checked(self) -> Option<Self> {
         let whole = (self.unit_bytes as usize).is_multiple_of(BLOCK)
             && self.unit_bytes > 0
@@ -61,12 +61,12 @@ impl Layout {
         blocks(u64::from(self.chunk_bytes))
     }
 
-    /// Which block of its chunk a position is in.
+    /// Returns the block of its chunk that a position is in.
     pub(super) fn block_of(self, position: u64) -> u16 {
         blocks(position % self.chunk())
     }
 
-    /// The place of a block of a chunk.
+    /// Returns the place of a block of a chunk.
     pub(super) fn place(self, address: Address, block: u16) -> Position {
         let offset = u64::from(address.index) * self.chunk() + u64::from(block) * BLOCK as u64;
         address.file_id().at(offset)
@@ -83,12 +83,12 @@ fn blocks(bytes: u64) -> u16 {
 pub(super) struct Address {
     /// Number of the file.
     pub(super) file: u64,
-    /// Which of its chunks.
+    /// The chunk's index in its file.
     pub(super) index: u32,
 }
 
 impl Address {
-    /// The file that it is in.
+    /// Returns the file of this address.
     pub(super) fn file_id(self) -> FileId {
         FileId::new(Family::Stream, self.file)
     }

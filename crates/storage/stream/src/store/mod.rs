@@ -130,15 +130,15 @@ impl Store {
         self.failure.is_none() && self.writes.dirty_bytes() < self.limits.dirty_bytes_max
     }
 
-    /// The end of what is held without a gap from `position` on; `position` itself if that byte is
-    /// not held.
+    /// Returns the end of what is held without a gap from `position` on; `position` itself if that
+    /// byte is not held.
     pub fn held_to(&self, stream: StreamName, position: u64) -> u64 {
         let known = self.streams.get(&stream);
         known.map_or(position, |known| known.held().end_of(position))
     }
 
-    /// The first byte that is held from there on, or of a later stream; without a place, the first
-    /// of all.
+    /// Returns the first byte that is held from there on, or of a later stream; without a place,
+    /// the first of all.
     pub fn next_held(&self, from: Option<(StreamName, u64)>) -> Option<(StreamName, u64)> {
         let lowest = StreamName { owner: NodeId(0), boot: 0, number: 0 };
         let first = from.map_or(lowest, |(stream, _)| stream);
@@ -170,8 +170,8 @@ impl Store {
         }
     }
 
-    /// The stream begins at `position`: what is below is not kept, nor taken any more. Memory is
-    /// free at once, the disk with the next checkpoint.
+    /// Moves the start of the stream to `position`: bytes below are not kept, nor taken any more.
+    /// Memory is free at once, the disk with the next checkpoint.
     pub fn drop_below(&mut self, stream: StreamName, position: u64) {
         let position = position.min(layout::POSITION_MAX);
         let known = self.streams.entry(stream).or_default();
@@ -182,8 +182,8 @@ impl Store {
         self.released.extend(chunks);
     }
 
-    /// The stream ends at `position`: what was placed behind it is not needed. Memory is free at
-    /// once, the disk with the next checkpoint.
+    /// Ends the stream at `position`: bytes that were placed after it are not needed. Memory is
+    /// free at once, the disk with the next checkpoint.
     pub fn drop_above(&mut self, stream: StreamName, position: u64) {
         if let Some(known) = self.streams.get_mut(&stream) {
             let before = known.gathered();
@@ -194,8 +194,8 @@ impl Store {
         }
     }
 
-    /// The stream is gone, with all that is held of it and where it begins. Memory is free at once,
-    /// the disk with the next checkpoint.
+    /// Forgets the stream, with all that is held of it and its start. Memory is free at once, the
+    /// disk with the next checkpoint.
     pub fn forget(&mut self, stream: StreamName) {
         if let Some(known) = self.streams.remove(&stream) {
             self.writes.gathered(stream, known.gathered(), 0);
@@ -205,7 +205,7 @@ impl Store {
         }
     }
 
-    /// The streams of which something is held, or said where they begin: with that position.
+    /// Returns the streams with held bytes or a known start: with that position.
     pub fn streams(&self) -> impl Iterator<Item = (StreamName, u64)> {
         let streams = self.streams.iter();
         streams.map(|(name, known)| (*name, known.kept_from()))
@@ -229,12 +229,13 @@ impl Store {
         u64::from(self.layout.file_chunks).max(self.space.used_chunks() / 16)
     }
 
-    /// Everything that was put for slots below this one survives a crash.
+    /// Returns the slot below which everything that was put survives a crash.
     pub fn checkpointed_to(&self) -> Slot {
         self.checkpointed_to
     }
 
-    /// Why the store writes no more, once a write or a flush has failed. What it has can be read.
+    /// Returns why the store writes no more, once a write or a flush has failed. Stored bytes can
+    /// be read.
     pub fn failure(&self) -> Option<&str> {
         self.failure.as_deref()
     }
@@ -261,7 +262,7 @@ impl Store {
         self.space.file_bytes() + catalogues.map(|file| file.bytes).sum::<u64>()
     }
 
-    /// Whole blocks in memory that are not on the disk.
+    /// Returns the whole blocks in memory that are not on the disk, in bytes.
     pub fn dirty_bytes(&self) -> usize {
         self.writes.dirty_bytes()
     }
@@ -271,7 +272,7 @@ impl Store {
         self.layout
     }
 
-    /// Something that the store asked for ended.
+    /// Handles the completion of an operation that the store asked for.
     pub fn on_completed<D: Disk>(&mut self, completed: Completed, disk: &mut D) {
         match completed {
             Completed::Written { token, file, output, result, .. } => {
@@ -323,7 +324,7 @@ impl Store {
         }
     }
 
-    /// Nothing is written any more ([disk-9]).
+    /// Stops all writes ([disk-9]).
     fn fail(&mut self, error: &DiskError) {
         if self.failure.is_none() {
             self.failure = Some(error.to_string());

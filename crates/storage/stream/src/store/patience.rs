@@ -1,4 +1,4 @@
-//! When something that failed is tried again. The store has no clock, so calls are counted.
+//! Retries of failed operations. The store has no clock, so calls are counted.
 
 /// Most calls that are let pass.
 const SKIPS_MAX: u32 = 256;

@@ -28,7 +28,7 @@ use super::{
 /// Blocks of a stream that are on stable storage: where, and what they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Which part of the stream its chunk holds, and which attempt at it the chunk is.
+    /// The part of the stream that the chunk holds, and the number of the attempt at it.
     key: (u64, u32),
     address: Address,
     /// Blocks of the chunk.
@@ -42,7 +42,7 @@ impl Place {
     /// As a record has it.
     pub const BYTES: usize = 32;
 
-    /// The bytes of these, for a record.
+    /// Encodes places for a record.
     pub fn encode_all(places: &[Self]) -> Vec<u8> {
         let mut out = Vec::with_capacity(places.len() * Self::BYTES);
         for place in places {
@@ -57,7 +57,7 @@ impl Place {
         out
     }
 
-    /// The reverse, of whatever bytes; `None` if they are no places. What places say is judged by
+    /// Decodes places from any bytes; `None` if they are no places. Their claims are judged by
     /// [`Store::claim`].
     pub fn decode_all(bytes: &[u8]) -> Option<Vec<Self>> {
         let mut fields = Fields(bytes);
@@ -122,7 +122,7 @@ impl<'a> Bulk<'a> {
         blocks.part(at..at + self.bytes.len())
     }
 
-    /// CRC-32C of the units, as far as it is known.
+    /// Returns the CRC-32C of the units, as far as it is known.
     fn checks(&self, unit_bytes: usize) -> Option<&'a [u32]> {
         let (blocks, at) = self.whole?;
         let known = unit_bytes == CHECKED_BYTES && at.is_multiple_of(CHECKED_BYTES);
@@ -189,7 +189,7 @@ impl Store {
         true
     }
 
-    /// The next bytes that were placed and are on stable storage now.
+    /// Returns the next bytes that were placed and are on stable storage now.
     pub fn next_placed(&mut self) -> Option<(StreamName, Range<u64>)> {
         self.writes.placed_now()
     }
@@ -237,8 +237,8 @@ impl Store {
         self.streams.iter().flat_map(of).collect()
     }
 
-    /// The chunk of a place is this stream's, or becomes so; `false` if that is not true, or not
-    /// any more.
+    /// Assigns the chunk of a place to this stream; `false` if the claim is not true, or not any
+    /// more.
     fn claim_chunk(
         &mut self,
         stream: StreamName,

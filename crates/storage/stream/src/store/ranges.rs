@@ -64,7 +64,7 @@ impl Ranges {
         before.map_or(position, |(_, end)| (*end).max(position))
     }
 
-    /// The first part of `range` that is not in the set.
+    /// Returns the first part of `range` that is not in the set.
     pub fn first_missing(&self, range: Range<u64>) -> Option<Range<u64>> {
         let from = self.end_of(range.start);
         let next = self.ranges.range(from..).next();
@@ -87,7 +87,7 @@ impl Ranges {
         self.ranges.is_empty()
     }
 
-    /// All parts of `range` that are not in the set.
+    /// Returns all parts of `range` that are not in the set.
     pub fn missing(&self, mut range: Range<u64>) -> Vec<Range<u64>> {
         let mut missing = Vec::new();
         while let Some(part) = self.first_missing(range.clone()) {
@@ -97,7 +97,7 @@ impl Ranges {
         missing
     }
 
-    /// The ranges, in order.
+    /// Returns the ranges, in order.
     #[cfg(test)]
     fn iter(&self) -> impl Iterator<Item = Range<u64>> {
         self.ranges.iter().map(|(from, to)| *from..*to)

@@ -68,7 +68,7 @@ struct Active {
 }
 
 impl Reads {
-    /// None, of a store with chunks of this size.
+    /// Creates an empty list, of a store with chunks of this size.
     pub(super) fn new(chunk_bytes: u32) -> Self {
         Self {
             pool: BlockPool::new(chunk_bytes as usize, FREE_MAX),
@@ -121,7 +121,8 @@ impl Store {
         !self.reads.done.is_empty()
     }
 
-    /// The next read that ended. They need not end in the order in which they were started.
+    /// Returns the next read that ended. Reads need not end in the order in which they were
+    /// started.
     pub fn next_read(&mut self) -> Option<ReadDone> {
         self.reads.done.pop_front()
     }
@@ -168,7 +169,7 @@ impl Store {
         }
     }
 
-    /// A read of the disk ended.
+    /// Handles the end of a read of the disk.
     pub(super) fn read_ended(
         &mut self,
         number: u64,

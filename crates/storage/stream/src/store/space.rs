@@ -48,12 +48,12 @@ struct Peak {
 }
 
 impl Peak {
-    /// This many are in use now.
+    /// Notes that this many are in use now.
     fn saw(&mut self, used: u64) {
         self.since = self.since.max(used);
     }
 
-    /// A period ends with this many in use. What is usual falls by an eighth at most.
+    /// Ends a period with this many in use. The usual peak falls by an eighth at most.
     fn next(&mut self, used: u64) {
         let since = std::mem::replace(&mut self.since, used);
         self.usual = since.max(self.usual - self.usual.div_ceil(8));
@@ -81,9 +81,9 @@ pub(super) struct Space {
     peak: Peak,
     /// Turns since a chunk was taken or an idle file deleted.
     quiet: u32,
-    /// When a file of chunks is tried again.
+    /// Retries of making a file of chunks.
     patience: Patience,
-    /// Why there is none.
+    /// Reason that there is none.
     short: Option<String>,
 }
 
@@ -106,14 +106,14 @@ impl Space {
         }
     }
 
-    /// A file of chunks is there, and nothing in it is in use.
+    /// Adds a file of chunks, none of them in use.
     pub(super) fn add_file(&mut self, number: u64) {
         let chunk = |index| Address { file: number, index };
         self.files.insert(number, 0);
         self.free.extend((0..self.layout.file_chunks).map(chunk));
     }
 
-    /// A chunk that a catalogue names is in use; `false` if it is not free, or not there.
+    /// Claims a chunk that a catalogue names; `false` if it is not free, or not there.
     #[must_use]
     pub(super) fn claim(&mut self, address: Address) -> bool {
         let free = self.free.remove(&address);
@@ -140,7 +140,7 @@ impl Space {
         Some(address)
     }
 
-    /// No durable catalogue names this chunk any more, and nothing is written to it.
+    /// Frees a chunk that no durable catalogue names any more, and that nothing is written to.
     pub(super) fn give(&mut self, address: Address) {
         let used = self.files.get_mut(&address.file);
         let used = used.expect("a file with a chunk in use stays");
@@ -149,8 +149,8 @@ impl Space {
         self.free.insert(address);
     }
 
-    /// A catalogue is durable, and what it no longer names was given back. Deletes idle files
-    /// beyond those that are likely to be needed again.
+    /// Shrinks the store after a catalogue became durable, and the chunks that it no longer names
+    /// were freed. Deletes idle files beyond those that are likely to be needed again.
     pub(super) fn shrink<D: Disk>(&mut self, disk: &mut D) {
         self.peak.next(self.used);
         let usual = self.peak.usual.div_ceil(self.layout.file_chunks.into());
@@ -161,7 +161,7 @@ impl Space {
         self.keep_idle(idle + u64::from(self.ahead), disk);
     }
 
-    /// While no chunk is taken, idle files are deleted one at a time.
+    /// Deletes idle files one at a time while no chunk is taken.
     fn rest<D: Disk>(&mut self, disk: &mut D) {
         self.quiet += 1;
         if self.quiet >= QUIET_TURNS {
@@ -198,7 +198,7 @@ impl Space {
         self.files.len() as u64 * self.layout.file_bytes()
     }
 
-    /// Why a file of chunks cannot be made now.
+    /// Returns why a file of chunks cannot be made now.
     pub(super) fn short(&self) -> Option<&str> {
         self.short.as_deref()
     }
@@ -267,7 +267,7 @@ impl Space {
         self.making = Some(Making { number, bytes, purpose });
     }
 
-    /// The file was made, or not: which, of how many bytes, for what.
+    /// Handles a made file, or the failure to make it: which, of how many bytes, for what.
     pub(super) fn made(
         &mut self,
         file: FileId,

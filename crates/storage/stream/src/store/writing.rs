@@ -64,7 +64,7 @@ struct Write {
 }
 
 impl Write {
-    /// The blocks of each unit that it writes.
+    /// Returns the blocks of each unit that it writes.
     fn units(self, layout: Layout) -> impl Iterator<Item = Range<u16>> {
         let blocks = u16::try_from(self.bytes / BLOCK).expect("of a chunk");
         let (unit, to) = (layout.unit_blocks(), self.from + blocks);
@@ -79,7 +79,7 @@ impl Write {
 }
 
 impl Writes {
-    /// A cut begins to wait for its place.
+    /// Queues a cut that waits for its place.
     pub(super) fn queue(&mut self, stream: StreamName, position: u64, cut: &Cut) {
         self.waiting.push_back((stream, position, cut.id));
         self.waiting_bytes += cut.bytes;
@@ -95,7 +95,7 @@ impl Writes {
         !self.waiting.is_empty()
     }
 
-    /// The next bytes that were placed and are on stable storage.
+    /// Returns the next bytes that were placed and are on stable storage.
     pub(super) fn placed_now(&mut self) -> Option<(StreamName, Range<u64>)> {
         self.done.pop_front()
     }
@@ -105,7 +105,7 @@ impl Writes {
         self.waiting_bytes -= bytes;
     }
 
-    /// Whole blocks gathered of a stream: as many as `before`, now `after`.
+    /// Updates the whole blocks gathered of a stream: as many as `before`, now `after`.
     pub(super) fn gathered(&mut self, stream: StreamName, before: usize, after: usize) {
         self.gathered_bytes = self.gathered_bytes - before + after;
         if after > 0 && before == 0 {
@@ -119,12 +119,12 @@ impl Writes {
         self.gathered_bytes
     }
 
-    /// All whole blocks in memory.
+    /// Returns the bytes of all whole blocks in memory.
     pub(super) fn dirty_bytes(&self) -> usize {
         self.gathered_bytes + self.waiting_bytes + self.outstanding_bytes
     }
 
-    /// The number of the next write that gets a place.
+    /// Returns the number of the next write that gets a place.
     pub(super) fn next_number(&self) -> u64 {
         self.next_number
     }
@@ -135,7 +135,7 @@ impl Writes {
         first.is_none_or(|(first, _)| *first >= number)
     }
 
-    /// The files to be flushed for what has completed.
+    /// Takes the files to be flushed for what has completed.
     pub(super) fn take_unflushed(&mut self) -> BTreeSet<u64> {
         std::mem::take(&mut self.unflushed)
     }
@@ -153,7 +153,7 @@ impl Writes {
         }
     }
 
-    /// Why nothing is written though something could be.
+    /// Returns why nothing is written though something could be.
     pub(super) fn short(&self) -> Option<&str> {
         self.short.as_deref()
     }
@@ -202,7 +202,7 @@ impl Store {
         }
     }
 
-    /// A file could not be opened. What lacks is waited for.
+    /// Handles a file that could not be opened. The missing resource is waited for.
     fn not_opened(&mut self, error: &DiskError) {
         if error.lack.is_none() {
             return self.fail(error);
@@ -226,8 +226,8 @@ impl Store {
         }
     }
 
-    /// The chunk for this part of a stream, counted in chunks; `None` if none is free now. The
-    /// stream is known.
+    /// Returns the chunk for this part of a stream, counted in chunks; `None` if none is free now.
+    /// The stream is known.
     pub(super) fn chunk_for(&mut self, stream: StreamName, part: u64) -> Option<Address> {
         let stream = self.streams.get_mut(&stream).expect("it is known");
         if let Some(chunk) = stream.open_chunk(part) {
@@ -289,7 +289,7 @@ impl Store {
         }
     }
 
-    /// A write ended.
+    /// Handles the end of a write.
     pub(super) fn written(&mut self, number: u64, output: Output, result: Result<(), DiskError>) {
         let Some(write) = self.writes.outstanding.remove(&number) else {
             return;
@@ -340,7 +340,7 @@ impl Store {
         }
     }
 
-    /// Nothing is written any more: what has a place and was not begun is in memory only.
+    /// Gives up writes after a failure: those with a place that were not begun are in memory only.
     pub(super) fn give_up_writes(&mut self) {
         let hurried = std::mem::take(&mut self.writes.hurried);
         for (write, output) in hurried.into_iter().chain(std::mem::take(&mut self.writes.placed)) {

@@ -19,7 +19,7 @@ use crate::{
 /// A key, and its value or `None` if it is gone.
 pub type Row = (Vec<u8>, Option<Vec<u8>>);
 
-/// Which of a stream's rows.
+/// Kind of a stream's row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Part {
     Pieces,
@@ -88,7 +88,7 @@ impl Table {
         key.first() == Some(&Part::Pieces.prefix())
     }
 
-    /// All rows, in order of their keys.
+    /// Returns all rows, in order of their keys.
     pub fn rows(&self) -> impl Iterator<Item = (Vec<u8>, Vec<u8>)> + '_ {
         let ends = self.streams.iter().map(|(name, named)| {
             let value = named.end.to_be_bytes().to_vec();
@@ -130,7 +130,7 @@ impl Table {
         owners.chain(last).chain(streams)
     }
 
-    /// The table of these rows.
+    /// Restores the table of these rows.
     ///
     /// # Errors
     /// They are not rows of a table.

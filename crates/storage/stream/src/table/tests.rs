@@ -43,7 +43,7 @@ fn trim(table: &mut Table, before: u64) -> Reply {
     table.execute(Slot(9), &Command::Trim { name, before }.encode())
 }
 
-/// Content of inner stream `number` at these positions, in slots from 1000 on.
+/// Appends content of inner stream `number` at these positions, in slots from 1000 on.
 fn content(table: &mut Table, number: u32, from: u64, to: u64) -> Range<u64> {
     let offset = 1000;
     table.append(inner(number), offset, slots(offset + from, offset + to))
@@ -70,7 +70,7 @@ fn byte_is_appended_iff_it_is_the_next_one_of_an_open_stream() {
     assert!(none.is_empty(), "slots before the offset have no position");
 }
 
-/// [stream-4] What is no-op whatever comes needs no bytes; the rest may.
+/// [stream-4] Content that is a no-op in any case needs no bytes; the rest may.
 #[test]
 fn only_what_may_be_appended_needs_bytes() {
     let mut table = Table::default();
@@ -225,7 +225,8 @@ fn there_are_no_more_pieces_than_there_may_be() {
     assert!(open(&mut table, How::Continue, 1, one_more + 1).is_ok());
 }
 
-/// [trim-2] By the log's time, on every node the same; by bytes, what a leader asks for.
+/// [trim-2] Bytes that are too old are forgotten by the log's time, on every node the same; by
+/// size, those that a leader asks for.
 #[test]
 fn what_is_too_old_or_too_much_is_forgotten() {
     let mut table = Table::default();
