@@ -21,7 +21,7 @@ struct Cast {
     kept: BTreeSet<Member>,
 }
 
-/// All of it.
+/// All votes, and the notifications about them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Claims {
     cast: BTreeMap<(Slot, Ballot), Cast>,
@@ -30,7 +30,7 @@ pub struct Claims {
 }
 
 impl Claims {
-    /// A member votes, in memory at least.
+    /// Notes a member's vote, in memory at least.
     pub fn casts(&mut self, member: Member, ballot: Ballot, range: SlotRange, value: Value) {
         for slot in (range.from.0..range.to.0).map(Slot) {
             let cast = self.cast.entry((slot, ballot)).or_insert_with(|| Cast {
@@ -43,7 +43,7 @@ impl Claims {
         }
     }
 
-    /// A member has lost its memory: what it `has` still, its disk has.
+    /// Notes that a member has lost its memory: the votes that it still `has` are on its disk.
     pub fn forgets(&mut self, member: Member, has: impl Fn(Ballot, Slot) -> bool) {
         for ((slot, ballot), cast) in &mut self.cast {
             if cast.kept.contains(&member) && !has(*ballot, *slot) {

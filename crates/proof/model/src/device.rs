@@ -103,9 +103,9 @@ pub struct Device {
 /// Results of a device's step.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Done {
-    /// For all devices.
+    /// Frames to all devices.
     pub frames: Vec<Frame>,
-    /// For the owner.
+    /// Reports to the owner.
     pub words: Vec<Word>,
     /// New votes: in which ballot, for which value.
     pub votes: Vec<(Ballot, Slot, Value)>,
@@ -128,8 +128,8 @@ impl Device {
         slot.0 % self.cells.max(1)
     }
 
-    /// The owner's process is gone, or a new one fences before its first message ([offload-9]):
-    /// nothing runs any more, and what was ordered is void.
+    /// Ends all activity: the owner's process is gone, or a new one fences before its first message
+    /// ([offload-9]), and pending orders are void.
     pub fn leave_owner(&mut self) -> Done {
         let done = self.finish();
         let cells = (self.cells, self.floor, self.given_floor, self.next);
@@ -140,8 +140,8 @@ impl Device {
         done
     }
 
-    /// The owner's process is gone: the device lives on, and what was ordered and not carried out
-    /// is void.
+    /// Notes that the owner's process is gone: the device lives on, and orders that were not
+    /// carried out are void.
     pub fn orphan(&mut self) {
         self.orders.clear();
         self.tap.clear();
@@ -150,7 +150,7 @@ impl Device {
         self.looks = 0;
     }
 
-    /// Power goes and comes. Whether it had been used.
+    /// Loses power, and gets it back. Returns whether the device had been used.
     pub fn forget(&mut self) -> bool {
         let used = self.armed.is_some() || self.started.is_some() || self.draining.is_some();
         let ordered = !self.orders.is_empty();
@@ -158,7 +158,7 @@ impl Device {
         used || ordered
     }
 
-    /// The owner orders something.
+    /// Takes an order of the owner.
     pub fn order(&mut self, order: Order) {
         self.orders.push_back(order);
     }
@@ -232,7 +232,7 @@ impl Device {
         done
     }
 
-    /// [offload-8], [offload-12] What began before ends, then it is read out.
+    /// [offload-8], [offload-12] Reads the device out, once steps that began before have ended.
     fn drained(&mut self, draining: Draining) -> Done {
         let mut done = self.finish();
         match draining {
@@ -276,7 +276,7 @@ impl Device {
         done
     }
 
-    /// A step that began ends.
+    /// Ends a step that began.
     pub fn step_ends(&mut self) -> Done {
         self.finish()
     }
@@ -321,7 +321,7 @@ impl Device {
         done.frames.push(Frame::Propose { ballot, slot, value });
     }
 
-    /// A frame arrives; `whole`: the step ends at once; `has_vote`: its owner is a voter.
+    /// Handles a frame; `whole`: the step ends at once; `has_vote`: its owner is a voter.
     pub fn hear(&mut self, frame: Frame, whole: bool, has_vote: bool) -> Done {
         match frame {
             Frame::Propose { ballot, .. } => {
@@ -358,7 +358,7 @@ impl Device {
         }
     }
 
-    /// [offload-6] One step per cell, the floor read inside it.
+    /// [offload-6] Votes: one step per cell, the floor read inside it.
     fn vote(&mut self, frame: Frame, position: u8, done: &mut Done) {
         let Frame::Propose { ballot, slot, value } = frame else {
             return;

@@ -68,7 +68,7 @@ pub struct Disk {
 /// State that a restarted node finds.
 #[derive(Clone, Debug)]
 pub struct Found {
-    /// For the core.
+    /// State for the core.
     pub recovered: Recovered,
     /// The decided values, in slot order, for the service and for peers.
     pub decided: Vec<(SlotRange, Value)>,
@@ -84,29 +84,29 @@ impl Disk {
         &self.entries
     }
 
-    /// [trim-3], [snap-2] The one durable switch.
+    /// [trim-3], [snap-2] Performs the one durable switch.
     pub fn rebase(&mut self, start: Slot, eras: Eras) {
         self.rebased = Some((start, eras));
         self.hollow = false;
     }
 
-    /// [trim-1] The same of an auxiliary that forgets.
+    /// [trim-1] Performs the switch of an auxiliary that forgets.
     pub fn forget(&mut self, start: Slot, known: Eras) {
         self.rebased = Some((start, known));
         self.hollow = true;
     }
 
-    /// The snapshot that stands for what is below the log.
+    /// Returns the snapshot that stands for what is below the log.
     pub fn snapshot(&self) -> Option<&(Slot, Eras)> {
         self.rebased.as_ref().filter(|_| !self.hollow)
     }
 
-    /// The first slot of the log.
+    /// Returns the first slot of the log.
     pub fn log_start(&self) -> Slot {
         self.rebased.as_ref().map_or(Slot::FIRST, |(start, _)| *start)
     }
 
-    /// The eras at the first slot of the log.
+    /// Returns the eras at the first slot of the log.
     pub fn base(&self, founding: &Configuration) -> Eras {
         let founded = || Eras::founded(founding.clone());
         self.rebased.as_ref().map_or_else(founded, |(_, eras)| eras.clone())
@@ -182,7 +182,7 @@ impl Disk {
         entries.any(|entry| entry.bare && entry.is_about(slot, value))
     }
 
-    /// The end of what was learned without bytes.
+    /// Returns the end of what was learned without bytes.
     pub fn bare_to(&self) -> Slot {
         let bare = self.entries.iter().filter(|entry| entry.bare && !entry.lost);
         let ends = bare.map(|entry| match entry.record {
@@ -192,7 +192,7 @@ impl Disk {
         ends.max().unwrap_or(Slot::FIRST)
     }
 
-    /// A byte that was looked for came.
+    /// Stores a byte that was looked for.
     pub fn store(&mut self, byte: (StreamName, u64)) {
         self.stored.insert(byte);
     }
@@ -237,12 +237,12 @@ impl Disk {
         self.entries.len() - self.persisted
     }
 
-    /// Number of the last persisted record of the running process; 0 for none.
+    /// Returns the number of the last persisted record of the running process; 0 for none.
     pub fn persisted_seq(&self) -> u64 {
         self.persisted.saturating_sub(self.base) as u64
     }
 
-    /// Number of the last record of the running process; 0 for none.
+    /// Returns the number of the last record of the running process; 0 for none.
     pub fn appended_seq(&self) -> u64 {
         (self.entries.len() - self.base) as u64
     }
@@ -253,7 +253,7 @@ impl Disk {
         self.entries.push(Entry { record, hard, lost: false, bytes_from, bare });
     }
 
-    /// `count` entries from here on cannot be read any more; but never the last on stable storage
+    /// Makes `count` entries from here on unreadable; but never the last on stable storage
     /// ([model-3]).
     pub fn rot(&mut self, from: usize, count: usize) {
         let end = self.persisted.saturating_sub(1);
@@ -267,14 +267,15 @@ impl Disk {
         self.owned_to = self.entries.len();
     }
 
-    /// The records from `from` on were appended by a step that led to this state.
+    /// Restates the hard state in the records from `from` on, which were appended by a step that
+    /// led to it.
     pub fn restate(&mut self, from: usize, hard: HardState) {
         for entry in &mut self.entries[from..] {
             entry.hard = hard;
         }
     }
 
-    /// More records reach stable storage. Returns them.
+    /// Persists more records. Returns them.
     pub fn persist(&mut self, count: usize) -> Vec<Record> {
         let to = (self.persisted + count).min(self.entries.len());
         let news = self.entries[self.persisted..to].iter();
@@ -283,7 +284,7 @@ impl Disk {
         news
     }
 
-    /// A crash: of what was waiting, this many records are there all the same. Returns them.
+    /// Crashes: of the waiting records, this many are there all the same. Returns them.
     pub fn crash(&mut self, kept: usize) -> Vec<Record> {
         let news = self.persist(kept);
         self.entries.truncate(self.persisted);
@@ -291,7 +292,7 @@ impl Disk {
         news
     }
 
-    /// The end of what was on stable storage is gone, and nothing says that it was there.
+    /// Loses the end of what was on stable storage, without a trace that it was there.
     pub fn lose_from(&mut self, from: usize) {
         self.entries.truncate(from);
         self.persisted = self.persisted.min(from);
@@ -395,7 +396,7 @@ impl Disk {
     }
 }
 
-/// These slots, in order, as ranges.
+/// Returns these slots, in order, as ranges.
 fn ranges(slots: &[Slot]) -> Vec<SlotRange> {
     let mut ranges: Vec<SlotRange> = Vec::new();
     for slot in slots {

@@ -9,7 +9,7 @@ use quorate_core::{
 };
 use quorate_stream::How;
 
-/// One thing that happens.
+/// An event in a world.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Event {
     /// The message at this place of the soup arrives, with its bytes or without.
@@ -42,7 +42,7 @@ pub enum Event {
     Start {
         /// Where.
         site: usize,
-        /// In a volatile group, after a crash: whether it forgot its votes and promises.
+        /// In a volatile group, after a crash: the node forgot its votes and promises.
         forget: bool,
     },
     /// Time passes, and a node notices.
@@ -65,14 +65,14 @@ pub enum Event {
         site: usize,
         /// Which.
         value: Value,
-        /// For how many slots.
+        /// Number of slots.
         slots: u64,
     },
     /// A read is asked.
     Read {
         /// Where.
         site: usize,
-        /// By whom.
+        /// Token of the read.
         token: u64,
     },
     /// A read is asked at a moment, and answered by a lease, if the node has one.
@@ -176,14 +176,14 @@ pub enum Event {
     Transfer {
         /// Where.
         site: usize,
-        /// To whom.
+        /// The wanted leader; `None`: any.
         to: Option<NodeId>,
     },
     /// Votes should come to a node, when it leads, in another way.
     Route {
         /// Where.
         site: usize,
-        /// In which way.
+        /// The wished route.
         wish: Route,
     },
     /// An order of a node to its device is carried out, or the rest of one.

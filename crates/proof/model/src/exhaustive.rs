@@ -126,7 +126,7 @@ impl Bounds {
         }
     }
 
-    /// Node 1 leads, and a client has given the last node its bytes.
+    /// Prepares the stream: node 1 leads, and a client has given the last node its bytes.
     fn with_stream(&self, mut world: World) -> Result<World, Violation> {
         campaign(&mut world, 0)?;
         settle(&mut world)?;
@@ -223,7 +223,7 @@ fn campaign(world: &mut World, site: usize) -> Result<(), Violation> {
     Ok(())
 }
 
-/// Everything arrives, once, and is safe.
+/// Delivers everything, once, and makes it safe.
 fn settle(world: &mut World) -> Result<(), Violation> {
     loop {
         for site in 0..world.sites.len() {
@@ -330,7 +330,7 @@ impl Model for Bounds {
     }
 }
 
-/// The bounds explored by `cargo test`: seconds.
+/// Returns the bounds explored by `cargo test`: seconds.
 pub fn small() -> Vec<Bounds> {
     let base = Bounds {
         name: "",
@@ -402,13 +402,13 @@ pub fn small() -> Vec<Bounds> {
     ]
 }
 
-/// The small bounds, cut off by the number of actions alone, to compare counts of states.
+/// Returns the small bounds, cut off by the number of actions alone, to compare counts of states.
 pub fn to_depth(depth: usize) -> Vec<Bounds> {
     let cut = |bounds| Bounds { depth, states: usize::MAX, threads: 1, ..bounds };
     small().into_iter().map(cut).collect()
 }
 
-/// The same with more of everything: minutes, gigabytes.
+/// Returns the same with more of everything: minutes, gigabytes.
 pub fn deep() -> Vec<Bounds> {
     let deeper = |bounds: Bounds| Bounds {
         states: 2_000_000,

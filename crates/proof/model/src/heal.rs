@@ -214,7 +214,7 @@ impl Act<'_> {
         self.world.observer.judge(Property::Liveness, seen)
     }
 
-    /// A read at any node is confirmed; one that fails may be asked again.
+    /// Checks that a read at any node is confirmed; one that fails may be asked again.
     fn everybody_reads(&mut self) -> Result<(), Violation> {
         for site in 0..self.world.sites.len() {
             // [aux-1] An auxiliary executes nothing, and so has nothing to read.
@@ -241,8 +241,8 @@ impl Act<'_> {
         Ok(())
     }
 
-    /// [last-4] Waiting clients are notified of disks, on any node that executes; so are those that
-    /// ask for the first time.
+    /// [last-4] Checks that waiting clients are notified of disks, on any node that executes; so
+    /// are those that ask for the first time.
     fn everybody_waits_for_disks(&mut self) -> Result<(), Violation> {
         if self.world.sites.iter().any(|site| site.disk.is_damaged()) {
             // Who cannot read something back does not say that it is there.
@@ -266,7 +266,7 @@ impl Act<'_> {
         self.world.observer.judge(Property::Liveness, seen)
     }
 
-    /// Everything that is on its way arrives, in order; disks and fetches are instant.
+    /// Delivers everything in flight, in order; disks and fetches are instant.
     fn quiet(&mut self) -> Result<(), Violation> {
         loop {
             let mut moved = false;

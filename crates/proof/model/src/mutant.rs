@@ -7,7 +7,7 @@ use std::{
 
 use toml::{Table, Value};
 
-/// One replacement of text.
+/// A replacement of text.
 #[derive(Clone, Debug)]
 pub struct Edit {
     /// Relative to the folder of crates.
@@ -33,7 +33,7 @@ pub struct Mutant {
     pub properties: Vec<String>,
     /// A violation must be found; if not, `why`.
     pub caught: bool,
-    /// Why it is not.
+    /// Reason that it is not found.
     pub why: String,
     /// The budget.
     pub seconds: u64,
@@ -47,13 +47,13 @@ pub struct Mutant {
     pub edits: Vec<Edit>,
 }
 
-/// The folder of crates in the source tree.
+/// Returns the folder of crates in the source tree.
 pub fn crates() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.join("../..")
 }
 
-/// All mutants, by name.
+/// Returns all mutants, by name.
 pub fn all() -> Result<Vec<Mutant>, String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("mutants");
     let list = fs::read_dir(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
@@ -114,7 +114,7 @@ fn text_of(table: &Table, key: &'static str) -> Result<String, &'static str> {
 }
 
 impl Mutant {
-    /// The files that it changes, relative to the folder of crates, as they become.
+    /// Returns the files that it changes, relative to the folder of crates, and their new contents.
     pub fn changed(&self, crates: &Path) -> Result<Vec<(String, String)>, String> {
         let mut files: Vec<(String, String)> = Vec::new();
         for edit in &self.edits {

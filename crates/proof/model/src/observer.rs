@@ -21,7 +21,7 @@ use crate::{claims::Claims, seen::Seen};
 /// A property that did not hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Which one.
+    /// The violated property.
     pub property: Property,
     /// Description of what was observed.
     pub seen: String,
@@ -40,10 +40,10 @@ macro_rules! properties {
         pub enum Property { $($(#[$doc])* $name,)* }
 
         impl Property {
-            /// All of them.
+            /// All properties.
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
 
-            /// The name used on command lines and in mutants.
+            /// Returns the name used on command lines and in mutants.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$name => $text,)* }
             }
@@ -88,7 +88,7 @@ properties! {
     Streams = "streams",
     /// The group's time never goes back, also across leaders.
     Time = "time",
-    /// In what a leader inherits nothing is new.
+    /// A leader inherits nothing new.
     Inheritance = "inheritance",
     /// Values that clients were notified of as lasting are on disks, at a quorum.
     Lasting = "lasting",
@@ -100,7 +100,7 @@ properties! {
 }
 
 impl Property {
-    /// The property of this name.
+    /// Returns the property of this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|p| p.name() == name)
     }
@@ -127,7 +127,7 @@ fn is_change(value: &Value) -> bool {
     matches!(value, Value::Reconfigure { .. })
 }
 
-/// Which properties are judged, as bits.
+/// Judged properties, as bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Watched(u32);
 
@@ -135,7 +135,7 @@ impl Watched {
     /// Everything.
     pub const ALL: Self = Self(u32::MAX);
 
-    /// These only.
+    /// Watches only these.
     pub fn only(properties: &[Property]) -> Self {
         Self(properties.iter().fold(0, |bits, p| bits | 1 << *p as u32))
     }
@@ -196,7 +196,7 @@ impl Observer {
         self.claims = Some(Claims::default());
     }
 
-    /// [less-4] A member has lost its memory; its disk has these votes.
+    /// [less-4] Notes that a member has lost its memory; its disk has these votes.
     pub(crate) fn forgets(&mut self, member: Member, has: impl Fn(Ballot, Slot) -> bool) {
         if let Some(claims) = &mut self.claims {
             claims.forgets(member, has);
@@ -271,17 +271,17 @@ impl Observer {
         self.chosen_to
     }
 
-    /// The chosen value of a slot.
+    /// Returns the chosen value of a slot.
     pub fn chosen(&self, slot: Slot) -> Option<&Value> {
         self.view(slot).and_then(|view| view.chosen.as_ref())
     }
 
-    /// The era that the chosen prefix leads to.
+    /// Returns the era that the chosen prefix leads to.
     pub fn era(&self) -> Era {
         self.eras.era()
     }
 
-    /// The configuration of that era.
+    /// Returns the configuration of that era.
     pub fn configuration(&self) -> &Configuration {
         self.eras.current()
     }
@@ -308,7 +308,7 @@ impl Observer {
         &mut self.slots[at]
     }
 
-    /// A vote has the class that counts in this group.
+    /// Notes that a vote has the class that counts in this group.
     pub fn voted(
         &mut self,
         member: Member,
@@ -349,7 +349,7 @@ impl Observer {
         Ok(())
     }
 
-    /// This value began an era.
+    /// Notes that this value began an era.
     fn count(&mut self, slot: Slot, value: &Value) {
         let Value::Reconfigure { change, .. } = value else {
             return;
@@ -395,7 +395,7 @@ impl Observer {
         self.claims_hold(slot)
     }
 
-    /// A node reported these slots as decided.
+    /// Judges slots that a node reported as decided.
     pub fn decided(&mut self, range: SlotRange, value: Value) -> Result<(), Violation> {
         for slot in (range.from.0..range.to.0).map(Slot) {
             let known = self.view_mut(slot).decided.get_or_insert(value);
@@ -408,13 +408,13 @@ impl Observer {
         Ok(())
     }
 
-    /// A node found this in its log, as decided.
+    /// Judges a value that a node found in its log, as decided.
     pub fn recovered(&self, slot: Slot, value: &Value) -> Result<(), Violation> {
         let verdict = invariants::decided_is_chosen(slot, self.chosen(slot), value);
         self.judge(Property::Recovery, verdict)
     }
 
-    /// A node casts a vote: `log_promised` is the highest promise among its earlier records.
+    /// Judges a node's vote: `log_promised` is the highest promise among its earlier records.
     pub fn casts(
         &mut self,
         member: Member,
@@ -438,7 +438,7 @@ impl Observer {
         all.any(|((_, other), known)| *other == slot && known == value)
     }
 
-    /// [ballot-2] A ballot binds slots to a value.
+    /// [ballot-2] Binds slots to a value in a ballot.
     fn binds(&mut self, ballot: Ballot, range: SlotRange, value: Value) -> Result<(), Violation> {
         for slot in (range.from.0..range.to.0).map(Slot) {
             let known = *self.proposed.entry((ballot, slot)).or_insert(value);
@@ -476,7 +476,7 @@ impl Observer {
         Ok(())
     }
 
-    /// A member released this to a ring.
+    /// Notes an entry that a member released to a ring.
     pub(crate) fn releases(&mut self, ballot: Ballot, entry: RingEntry) {
         self.released.insert((ballot, entry));
         self.seen.ring_votes += 1;
@@ -494,7 +494,7 @@ impl Observer {
         self.judge(Property::Relayed, verdict)
     }
 
-    /// A promise leaves; `cast` are the member's highest votes, by slot.
+    /// Judges a promise that leaves; `cast` are the member's highest votes, by slot.
     pub fn promises(
         &mut self,
         member: Member,
@@ -510,7 +510,7 @@ impl Observer {
         Ok(())
     }
 
-    /// A member came back with this promise.
+    /// Judges the promise of a member that restarted.
     pub fn restarted(&self, member: Member, promised: Ballot) -> Result<(), Violation> {
         let told = self.told.get(&member).copied().unwrap_or_default();
         let verdict = invariants::promise_is_kept(told, promised);

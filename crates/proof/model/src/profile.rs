@@ -131,7 +131,7 @@ pub struct Rates {
     pub last: u64,
     /// A client waits until what its node has voted for is in memory at a quorum.
     pub early: u64,
-    /// In percent: bytes get lost on the way.
+    /// Percentage of messages that lose their bytes.
     pub lose_bytes: u64,
 }
 
@@ -148,14 +148,14 @@ pub struct Plan {
     pub values: u64,
     /// Most changes of configuration offered.
     pub changes: u64,
-    /// In percent: a value takes more than one slot.
+    /// Percentage of values that take more than one slot.
     pub spans: u64,
-    /// In percent: a node is among those that have the network to themselves.
+    /// Percentage of nodes that are among those that have the network to themselves.
     pub inside: u64,
 }
 
 impl Profile {
-    /// All of them.
+    /// All profiles.
     pub const ALL: [Self; 18] = [
         Self::Mixed,
         Self::Duel,
@@ -177,7 +177,7 @@ impl Profile {
         Self::Early,
     ];
 
-    /// The name on command lines.
+    /// Returns the name on command lines.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Mixed => "mixed",
@@ -201,7 +201,7 @@ impl Profile {
         }
     }
 
-    /// The profile of this name.
+    /// Returns the profile of this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|profile| profile.name() == name)
     }
@@ -312,7 +312,7 @@ impl Profile {
         }
     }
 
-    /// Full replicas that form a phase-2 quorum, and auxiliaries.
+    /// Returns full replicas that form a phase-2 quorum, and auxiliaries.
     fn with_auxiliaries(nodes: usize, class: Class, dice: &mut Dice) -> Configuration {
         let members = if nodes == 5 && dice.percent(50) { 5 } else { 3 };
         let (rule, full) = match members {
@@ -519,7 +519,7 @@ fn leased(setup: Setup, dice: &mut Dice) -> Setup {
     }
 }
 
-/// Swarm testing: each seed has a character of its own.
+/// Varies the rates: swarm testing, each seed has a character of its own.
 fn swarm(rates: &mut Rates, dice: &mut Dice) {
     let mut turn = |rate: &mut u64, may_vanish: bool| match dice.below(8) {
         0 if may_vanish => *rate = 0,

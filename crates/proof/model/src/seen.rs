@@ -77,7 +77,7 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// The sum of two.
+    /// Returns the sum of two.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self {

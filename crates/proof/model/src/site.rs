@@ -37,7 +37,7 @@ pub struct Site {
     pub node: Option<Node>,
     /// Its log.
     pub disk: Disk,
-    /// Which process this is, counted over all nodes.
+    /// Number of the process, counted over all nodes.
     pub process: u64,
     /// Entries of the log before this were forgotten ([volatile-1]).
     pub memory_from: usize,
@@ -64,7 +64,7 @@ pub struct Site {
     pub failed: bool,
     /// Sites connected to this one, by its own notifications.
     pub connected: BTreeSet<usize>,
-    /// When it wants to be woken.
+    /// Wanted time of the next wake-up.
     pub wake: Time,
     reads: BTreeMap<ReadToken, Slot>,
     /// The last read that was confirmed.
@@ -84,7 +84,7 @@ pub struct Site {
 }
 
 impl Site {
-    /// A machine on which nothing has run yet.
+    /// Creates a machine on which nothing has run yet.
     pub(crate) fn new(member: Member) -> Self {
         Self {
             member,
@@ -119,7 +119,7 @@ impl Site {
         }
     }
 
-    /// The process is gone, and with it what only it knew.
+    /// Forgets the process, and its state in memory.
     pub(crate) fn forget_process(&mut self) {
         self.failed = false;
         self.connected.clear();
@@ -138,7 +138,7 @@ impl Site {
         Memory { written: Written { incarnation: self.member.incarnation, to }, boot: 0 }
     }
 
-    /// A new process has what the log holds: the bytes there, and what is decided.
+    /// Gives a new process what the log holds: the bytes there, and what is decided.
     pub(crate) fn read_back(&mut self, decided: Vec<(SlotRange, Value)>, decided_to: Slot) {
         // What is not in the log is gone.
         self.held.clear();
@@ -164,7 +164,7 @@ impl Site {
         }
     }
 
-    /// Decided values, in slot order.
+    /// Returns decided values, in slot order.
     pub(crate) fn decided(&self) -> &[(SlotRange, Value)] {
         &self.decided
     }
@@ -180,19 +180,19 @@ impl Site {
         self.decided_to
     }
 
-    /// The values from the log's start to `to`, in slot order, if all are known.
+    /// Returns the values from the log's start to `to`, in slot order, if all are known.
     pub(crate) fn history(&self, to: Slot) -> Option<Vec<(Slot, Value)>> {
         let value = |slot: Slot| Some((slot, self.decided_value(slot)?));
         (self.disk.log_start().0..to.0).map(|at| value(Slot(at))).collect()
     }
 
-    /// [trim-1] The log begins later, and nothing stands for what was below.
+    /// [trim-1] Moves the start of the log, with nothing in place of what was below.
     pub(crate) fn forget(&mut self, start: Slot, known: Eras) {
         self.disk.forget(start, known);
         self.begin(start);
     }
 
-    /// A snapshot stands for everything below its log now.
+    /// Notes that a snapshot stands for everything below its log now.
     pub(crate) fn rebase(&mut self, start: Slot, eras: Eras) {
         self.disk.rebase(start, eras);
         self.begin(start);
@@ -212,7 +212,7 @@ impl Site {
         self.needs = None;
     }
 
-    /// The machine is given away: nothing of what it held is left.
+    /// Wipes the machine: nothing of what it held is left.
     pub(crate) fn wipe(&mut self, node: NodeId) {
         *self = Self {
             process: self.process,
@@ -221,7 +221,7 @@ impl Site {
         };
     }
 
-    /// The node here says that a range is decided. Returns how far it was before.
+    /// Notes a range that the node here reports as decided. Returns how far it was before.
     pub(crate) fn decides(&mut self, range: SlotRange, value: Value) -> Slot {
         // [disk-8] Slots that the log holds after a lost range are not reported again.
         while self.decided_to < range.from && self.knows(self.decided_to) {
@@ -233,7 +233,7 @@ impl Site {
         before
     }
 
-    /// The places of this value's bytes that are in memory.
+    /// Returns the places of this value's bytes that are in memory.
     pub(crate) fn bytes_of(&self, value: Value) -> impl Iterator<Item = (Value, Slot)> + '_ {
         let all = self.held.iter().copied();
         let (same, _) = Self::key(&value, Slot(0));
@@ -258,14 +258,15 @@ impl Site {
         self.held.extend(bytes);
     }
 
-    /// The same of one byte, wherever it is.
+    /// Takes one byte likewise, wherever it is.
     pub(crate) fn take_byte(&mut self, (stream, position): (StreamName, u64)) {
         if self.applied.table().next(stream).is_none_or(|next| position >= next) {
             self.held.insert(Self::byte((stream, position)));
         }
     }
 
-    /// The end of what is in memory of a stream without a gap from `position` on, at most `most`.
+    /// Returns the end of what is in memory of a stream without a gap from `position` on, at most
+    /// `most`.
     pub fn held_to(&self, stream: StreamName, position: u64, most: u64) -> u64 {
         let here = |at: &u64| self.held.contains(&Self::byte((stream, *at)));
         position + (position..most).take_while(here).count() as u64
@@ -285,12 +286,12 @@ impl Site {
         held.filter(|entry| batch(entry)).map(|(v, _)| *v).collect()
     }
 
-    /// A read is asked, when everything below `known` was known to be decided.
+    /// Notes a read, asked when everything below `known` was known to be decided.
     pub(crate) fn asks(&mut self, token: ReadToken, known: Slot) {
         self.reads.insert(token, known);
     }
 
-    /// A read is answered, or never will be. Returns what was known when it was asked.
+    /// Ends a read that is answered, or never will be. Returns what was known when it was asked.
     pub(crate) fn end_read(&mut self, token: ReadToken) -> Option<Slot> {
         self.reads.remove(&token)
     }
@@ -309,8 +310,8 @@ impl Site {
         (Value::Content { stream, offset }, Slot(position))
     }
 
-    /// [snap-5] Whether bytes may be missing that are kept: of what was learned without them and is
-    /// not applied, that is not known.
+    /// [snap-5] Returns whether bytes may be missing that are kept: for content that was learned
+    /// without them and is not applied, that is not known.
     pub(crate) fn lacks(&self) -> bool {
         !self.lack.is_empty() || self.disk.bare_to() > self.applied.to()
     }
@@ -352,7 +353,8 @@ impl Site {
         range.from.plus(slots.take_while(known).count() as u64)
     }
 
-    /// The node looks for these bytes. Of content, all that is looked for of a value is one range.
+    /// Notes that the node looks for these bytes. Of content, all that is looked for of a value is
+    /// one range.
     pub(crate) fn wants(&mut self, value: Value, range: SlotRange) {
         let same = |(known, _): &&mut (Value, SlotRange)| *known == value && value.may_span();
         if let Some((_, known)) = self.fetches.iter_mut().find(same) {
@@ -363,7 +365,8 @@ impl Site {
         }
     }
 
-    /// The next part of content that was looked for, and of which nothing is missing any more.
+    /// Returns the next part of content that was looked for, and of which nothing is missing any
+    /// more.
     pub(crate) fn found(&mut self, value: &Value) -> Option<SlotRange> {
         let spans = value.may_span();
         let at = self.fetches.iter().position(|(known, _)| spans && known == value)?;
@@ -401,7 +404,7 @@ impl Site {
         self.held.contains(&Self::key(value, slot)) || self.disk.has_bytes(slot, value)
     }
 
-    /// These slots, cut where the bytes of `value` begin or cease to be here to be sent.
+    /// Returns these slots, cut where the bytes of `value` begin or cease to be here to be sent.
     pub(crate) fn parts(&self, range: SlotRange, value: Value) -> Vec<(SlotRange, Value, bool)> {
         let mut parts: Vec<(SlotRange, Value, bool)> = Vec::new();
         for slot in (range.from.0..range.to.0).map(Slot) {
@@ -437,7 +440,7 @@ impl Site {
         told || (slot < self.disk.log_start() && !node.is_hollow())
     }
 
-    /// The highest ballot that this member remembers to have promised.
+    /// Returns the highest ballot that this member remembers to have promised.
     pub(crate) fn voted_before(&self) -> Ballot {
         let promised = |record: &Record| match record {
             Record::Promise { ballot } | Record::Vote { ballot, .. } => *ballot,
@@ -448,7 +451,7 @@ impl Site {
         ballots.max().unwrap_or_default()
     }
 
-    /// The highest vote per slot that this member remembers.
+    /// Returns the highest vote per slot that this member remembers.
     pub(crate) fn cast(&self) -> BTreeMap<Slot, (Ballot, Value)> {
         let mut cast = BTreeMap::new();
         for entry in &self.disk.entries()[self.memory_from.min(self.disk.entries().len())..] {

@@ -48,13 +48,13 @@ fn scaled(time: u64, by: u64, of: u64) -> u64 {
 pub struct Parcel {
     /// The sender, in its incarnation.
     pub from: Member,
-    /// To whom.
+    /// The receiver.
     pub to: NodeId,
     /// What.
     pub message: Message,
     /// The bytes of its value travel along.
     pub bytes: bool,
-    /// Which process said it, and how far its log was then ([lie-1]).
+    /// The sending process, and how far its log was then ([lie-1]).
     pub said: Option<(u64, u64)>,
 }
 
@@ -91,13 +91,13 @@ pub struct World {
 /// Node ids that one machine may have, one after the other, are this far apart.
 const MACHINES_MAX: u32 = 16;
 
-/// The machine of a node, or of one that was there before it.
+/// Returns the machine of a node, or of one that was there before it.
 pub const fn site_of(node: NodeId) -> usize {
     ((node.0 - 1) % MACHINES_MAX) as usize
 }
 
 impl World {
-    /// All nodes up, connected, and started.
+    /// Creates a world with all nodes up, connected, and started.
     pub fn new(setup: Setup, watched: Watched) -> Result<Self, Violation> {
         let mut observer = Observer::new(&setup.founding, watched);
         if setup.early {
@@ -133,7 +133,7 @@ impl World {
         seen.plus(self.streams.seen())
     }
 
-    /// The class of the group.
+    /// Returns the class of the group.
     pub fn class(&self) -> Class {
         self.setup.founding.class()
     }
@@ -288,8 +288,8 @@ impl World {
         self.judge_holders()
     }
 
-    /// A snapshot of its own stands for everything below `to`: of what this node has decided, and
-    /// has.
+    /// Trims a log: a snapshot of its own stands for everything below `to`: of what this node has
+    /// decided, and has.
     fn trim(&mut self, at: usize, to: Slot) -> Result<(), Violation> {
         let site = &mut self.sites[at];
         let Some(node) = site.node.as_ref().filter(|_| !site.failed) else {
@@ -309,7 +309,7 @@ impl World {
         self.step(at, Input::Trimmed(to))
     }
 
-    /// The snapshot that stands below the log of one node comes to another, leading or not.
+    /// Installs the snapshot that stands below the log of one node at another, leading or not.
     fn install(&mut self, at: usize, from: usize) -> Result<(), Violation> {
         let source = &self.sites[from];
         let snapshot = source.disk.snapshot().filter(|_| source.node.is_some());
@@ -326,7 +326,7 @@ impl World {
         self.step(at, Input::Installed { to, eras })
     }
 
-    /// [trim-1] An auxiliary's log begins where it asked for.
+    /// [trim-1] Moves an auxiliary's log start to where it asked for.
     fn forget(&mut self, at: usize) -> Result<(), Violation> {
         let site = &mut self.sites[at];
         let Some(to) = site.forgets.take().filter(|_| !site.failed) else {
@@ -365,8 +365,9 @@ impl World {
         self.start(at, false)
     }
 
-    /// [era-12], [trim-1] No phase-1 quorum of the members that may promise is without a holder of
-    /// any chosen value. A node that has noticed damage promises nothing that it lost ([disk-8]).
+    /// [era-12], [trim-1] Checks that no phase-1 quorum of the members that may promise is without
+    /// a holder of any chosen value. A node that has noticed damage promises nothing that it lost
+    /// ([disk-8]).
     fn judge_holders(&mut self) -> Result<(), Violation> {
         let now = (self.observer.era(), self.observer.chosen_to());
         if !self.setup.holders || self.judged == now {
@@ -395,7 +396,7 @@ impl World {
         Time(scaled(self.now.0, rate, RIGHT_PPM))
     }
 
-    /// When the clock of this node will show that, or more.
+    /// Returns when the clock of this node will show that, or more.
     fn moment(&self, at: usize, time: Time) -> Time {
         let rate = self.setup.rates_ppm.get(at).copied().unwrap_or(RIGHT_PPM);
         match (time, rate) {
@@ -474,7 +475,7 @@ impl World {
         self.step(at, Input::Persisted(seq))
     }
 
-    /// These records are on stable storage now.
+    /// Notes that these records are on stable storage now.
     fn on_stable(&mut self, at: usize, records: &[Record]) -> Result<(), Violation> {
         if self.class() == Class::Volatile {
             return Ok(());
@@ -513,7 +514,8 @@ impl World {
         self.start_asking(at, forget, u32::MAX)
     }
 
-    /// The same where only the sites of this address book are asked; the others remind it later.
+    /// Starts a node where only the sites of this address book are asked; the others remind it
+    /// later.
     fn start_asking(&mut self, at: usize, forget: bool, book: u32) -> Result<(), Violation> {
         self.processes += 1;
         let recalled = self.recalled(at, book);
@@ -605,8 +607,8 @@ impl World {
         self.observer.judge(Property::Durable, verdict)
     }
 
-    /// [lie-2] [lie-5] Whether a message counts of a process whose log was that far. Those of its
-    /// earlier processes do: they were true when they were sent.
+    /// [lie-2] [lie-5] Returns whether a message counts of a process whose log was that far.
+    /// Messages of its earlier processes do: they were true when they were sent.
     fn believes(
         &mut self,
         at: usize,
@@ -630,8 +632,8 @@ impl World {
         }
     }
 
-    /// The disk of a node that is down has lost the end of what others remember of its log; it
-    /// starts.
+    /// Starts a node that was down, and whose disk has lost the end of what others remember of its
+    /// log.
     fn lie(&mut self, at: usize, lost: u64, book: u32) -> Result<(), Violation> {
         let remembered = self.recalled(at, u32::MAX).written;
         let same = remembered.to > 0 && remembered.incarnation == self.sites[at].member.incarnation;
@@ -732,7 +734,7 @@ impl World {
         Ok(())
     }
 
-    /// The site that leads in the highest ballot, if any does.
+    /// Returns the site that leads in the highest ballot, if any does.
     pub fn leader(&self) -> Option<usize> {
         let ballot = |at: &usize| {
             let leading = self.sites[*at].node.as_ref().and_then(Node::leading);
@@ -752,12 +754,12 @@ impl World {
         self.sites[at].decided_to()
     }
 
-    /// The era of the node here.
+    /// Returns the era of the node here.
     pub fn era(&self, at: usize) -> Option<Era> {
         self.sites[at].node.as_ref().map(Node::era)
     }
 
-    /// When the node here wants to be woken; now, if that is past or it did not say.
+    /// Returns when the node here wants to be woken; now, if that is past or unknown.
     pub fn due(&self, at: usize) -> Time {
         match self.sites[at].wake {
             NEVER => self.now,
@@ -765,7 +767,7 @@ impl World {
         }
     }
 
-    /// The current members of this world, up or not.
+    /// Returns the current members of this world, up or not.
     pub fn members(&self) -> Vec<Member> {
         self.sites.iter().map(|site| site.member).collect()
     }

@@ -4,7 +4,7 @@ use super::{Outcome, Run};
 use crate::{event::Event, observer::Violation};
 
 impl Run {
-    /// One thing at the device of one node.
+    /// Chooses one event at the device of one node.
     pub(super) fn device(&mut self, site: usize) -> Option<Event> {
         let whole = self.dice.percent(70);
         let frames = self.world.frames.len();

@@ -55,7 +55,7 @@ impl Applied {
         self.to
     }
 
-    /// Which streams there are.
+    /// Returns the table of streams.
     pub fn table(&self) -> &Table {
         &self.table
     }

@@ -11,7 +11,7 @@ use quorate_stream::{Command, How, Name, Writer};
 /// Counters of batches with commands about streams begin here.
 const COMMANDS_FROM: u64 = 1 << 32;
 
-/// All of them.
+/// State of all clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Clients {
     /// The bytes of batches that are commands about streams.
@@ -22,8 +22,8 @@ pub struct Clients {
 }
 
 impl Clients {
-    /// A client wants to write to the stream of this number, through this process of an owner.
-    /// Gives the batch that asks for it.
+    /// Opens the stream of this number for a client, through this process of an owner. Returns the
+    /// batch that asks for it.
     pub fn open(&mut self, owner: NodeId, boot: u32, name: u8, how: How, writer: u8) -> Value {
         self.numbers += 1;
         let stream = StreamName { owner, boot, number: self.numbers };
@@ -55,7 +55,7 @@ impl Clients {
         value
     }
 
-    /// The command in a batch, if it is one about streams.
+    /// Returns the command in a batch, if it is one about streams.
     pub fn command(&self, batch: &Value) -> Option<&[u8]> {
         self.commands.get(batch).map(Vec::as_slice)
     }
@@ -65,7 +65,7 @@ impl Clients {
         self.commands.keys()
     }
 
-    /// A client gives its owner the next bytes; gives the position of the first.
+    /// Gives an owner its client's next bytes; returns the position of the first.
     pub fn give(&mut self, stream: StreamName, count: u64) -> u64 {
         let given = self.given.entry(stream).or_default();
         let from = *given;

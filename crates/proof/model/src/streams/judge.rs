@@ -57,7 +57,7 @@ impl Hash for Judge {
 }
 
 impl Judge {
-    /// Chosen values below are judged.
+    /// Returns the slot below which chosen values are judged.
     pub fn judged_to(&self) -> Slot {
         self.applied.to()
     }
@@ -67,7 +67,7 @@ impl Judge {
         self.seen
     }
 
-    /// The byte that this slot appended, if it did.
+    /// Returns the byte that this slot appended, if it did.
     pub fn appended(&self, slot: Slot) -> Option<Byte> {
         self.appended.get(&slot).copied()
     }
@@ -99,7 +99,7 @@ impl Judge {
         self.same_as_table(slot)
     }
 
-    /// [stream-4] Per byte: appended iff the stream is open and this is the next position.
+    /// [stream-4] Appends per byte: iff the stream is open and this is the next position.
     fn append(
         &mut self,
         slot: Slot,
@@ -194,7 +194,7 @@ impl Judge {
         Ok(())
     }
 
-    /// [snap-1] Equal slots, equal tables: a node applied this slot.
+    /// [snap-1] Judges a slot that a node applied: equal slots, equal tables.
     pub fn applied(&self, slot: Slot, done: &applied::Done) -> Verdict {
         let known = self.appended(slot);
         match slot < self.judged_to() && done.appended != known {
@@ -216,7 +216,7 @@ impl Judge {
         }
     }
 
-    /// [stream-4] A node has this on record without the bytes: it took it for a no-op.
+    /// [stream-4] Judges a record of a node without the bytes: the node took it for a no-op.
     pub fn hollow(&mut self, member: Member, slot: Slot, value: Value) -> Verdict {
         self.seen.hollow += 1;
         self.hollow.insert((member, slot, value));
@@ -231,8 +231,8 @@ impl Judge {
         }
     }
 
-    /// [stream-1] A leader, whose table goes on at `next`, offers a run: nothing before it is left
-    /// out.
+    /// [stream-1] Judges a leader's offer of a run, where its table goes on at `next`: nothing
+    /// before it is left out.
     pub fn offers(
         &mut self,
         ballot: Ballot,

@@ -1,6 +1,6 @@
-//! Which bytes a leader gives the next slots, as the replica does it (`streaming/offering.rs`
-//! there): of each stream in order within a ballot, and only behind everything that was inherited
-//! ([p1-6]).
+//! Choice of the bytes that a leader gives the next slots, as the replica does it
+//! (`streaming/offering.rs` there): of each stream in order within a ballot, and only after
+//! everything that was inherited ([p1-6]).
 
 use std::collections::BTreeMap;
 
@@ -41,14 +41,14 @@ pub struct NextRun {
 }
 
 impl Offering {
-    /// This node leads in another ballot than before, and has proposed everything below `next`
-    /// again; or it does not lead.
+    /// Restarts the offers: this node leads in another ballot than before, and has proposed
+    /// everything below `next` again; or it does not lead.
     pub fn restart(&mut self, next: Option<Slot>) {
         self.offers.clear();
         self.wait_for = next;
     }
 
-    /// Content of a stream in this slot was applied and `skipped`, or not.
+    /// Notes that content of a stream in this slot was applied and `skipped`, or not.
     pub fn applied(&mut self, stream: StreamName, slot: Slot, skipped: bool) {
         let own = |offer: &Offer| slot >= offer.slots.from;
         if skipped && self.offers.get(&stream).is_some_and(own) {
@@ -56,7 +56,7 @@ impl Offering {
         }
     }
 
-    /// The run was not proposed after all.
+    /// Notes that the run was not proposed after all.
     pub fn refused(&mut self, stream: StreamName) {
         self.offers.remove(&stream);
     }
@@ -90,7 +90,7 @@ impl Offering {
         })
     }
 
-    /// The run is proposed in these slots.
+    /// Notes that the run is proposed in these slots.
     pub fn proposed(&mut self, run: &NextRun, range: SlotRange) {
         let fresh = Offer { proposed_to: run.position, slots: range };
         let offer = self.offers.entry(run.stream).or_insert(fresh);

@@ -21,8 +21,7 @@ use crate::{
 const WINDOW: u64 = 8;
 
 impl World {
-    /// A client wants to write to a stream. Whether this node owns what comes of it, the log
-    /// decides.
+    /// Opens a stream for a client. The log decides whether this node owns the result.
     pub(super) fn open(&mut self, at: usize, name: u8, how: How, writer: u8) {
         let site = &self.sites[at];
         if site.node.is_some() {
@@ -31,7 +30,7 @@ impl World {
         }
     }
 
-    /// The streams that this process owns.
+    /// Returns the streams that this process owns.
     pub fn owned(&self, at: usize) -> Vec<StreamName> {
         let site = &self.sites[at];
         let own = |stream: &StreamName| {
@@ -49,7 +48,7 @@ impl World {
         })
     }
 
-    /// [stream-5] A client gives its owner the next bytes.
+    /// [stream-5] Gives an owner its client's next bytes.
     pub(super) fn give(
         &mut self,
         at: usize,
@@ -131,7 +130,7 @@ impl World {
         self.next_run(at, stream, 1).is_some()
     }
 
-    /// [stream-1] A leader gives bytes that it holds the next slots.
+    /// [stream-1] Lets a leader give bytes that it holds the next slots.
     pub(super) fn offer(
         &mut self,
         at: usize,
@@ -156,7 +155,7 @@ impl World {
         self.step(at, Input::Propose { value, slots })
     }
 
-    /// A node applies everything that it has decided.
+    /// Lets a node apply everything that it has decided.
     pub(super) fn apply_decided(&mut self, at: usize) -> Result<(), Violation> {
         loop {
             let site = &mut self.sites[at];
@@ -183,7 +182,7 @@ impl World {
         }
     }
 
-    /// Content of an open stream was applied, which goes on at `next`.
+    /// Notes applied content of an open stream, which goes on at `next`.
     fn applied_byte(
         &mut self,
         at: usize,
@@ -210,9 +209,8 @@ impl World {
         Ok(())
     }
 
-    /// [here-1] Decided content comes without bytes: it is learned all the same, and the node holds
-    /// nothing for others from then on, until the bytes that are kept are here. It leads and
-    /// promises meanwhile ([here-3]).
+    /// [here-1] Learns decided content without bytes: the node holds nothing for others from then
+    /// on, until the bytes that are kept are here. It leads and promises meanwhile ([here-3]).
     pub(super) fn learn_bare(
         &mut self,
         at: usize,
@@ -308,8 +306,8 @@ impl World {
         Ok(())
     }
 
-    /// [p1-6] In a step that begins a ballot of this node, nothing is proposed but what was
-    /// proposed in these slots before, and no-ops.
+    /// [p1-6] Checks that in a step that begins a ballot of this node, nothing is proposed but what
+    /// was proposed in these slots before, and no-ops.
     pub(super) fn judge_inheritance(
         &self,
         at: usize,
@@ -360,7 +358,7 @@ impl World {
     }
 }
 
-/// The number of a process, as part of a stream's name.
+/// Returns the number of a process, as part of a stream's name.
 fn boot(process: u64) -> u32 {
     u32::try_from(process).expect("few")
 }
