@@ -176,7 +176,7 @@ pub enum Event {
     Transfer {
         /// Where.
         site: usize,
-        /// The wanted leader; `None`: any.
+        /// The wanted leader; `None`: the most advanced follower.
         to: Option<NodeId>,
     },
     /// Votes should come to a node, when it leads, in another way.

@@ -308,7 +308,7 @@ impl Observer {
         &mut self.slots[at]
     }
 
-    /// Notes that a vote has the class that counts in this group.
+    /// Notes a vote that has the class that counts in this group.
     pub fn voted(
         &mut self,
         member: Member,
