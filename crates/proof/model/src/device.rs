@@ -1,6 +1,6 @@
-//! A node's device in the model: both programs, cells in a ring, steps that are under way when
-//! orders come, and what its owner has yet to hear ([offload-6], [offload-8], [offload-12],
-//! [offload-14]).
+//! A node's device in the model: both programs, cells in a ring, steps that are in flight when
+//! orders come, and reports that its owner has yet to receive ([offload-6], [offload-8],
+//! [offload-12], [offload-14]).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -29,7 +29,7 @@ pub enum Frame {
         ballot: Ballot,
         /// The slot.
         slot: Slot,
-        /// What is stored.
+        /// The stored value.
         value: Value,
         /// Who, in the configuration of the ballot's era.
         position: u8,
@@ -45,7 +45,7 @@ pub enum Frame {
     },
 }
 
-/// What a coordinator knows of a slot that it gave out.
+/// A coordinator's state of a slot that it assigned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Given {
     ballot: Ballot,
@@ -54,7 +54,7 @@ struct Given {
     voters: u16,
 }
 
-/// What a coordinator was started with.
+/// Parameters that a coordinator was started with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Start {
     ballot: Ballot,
@@ -62,7 +62,7 @@ struct Start {
     quorum: u8,
 }
 
-/// What an owner waits for: an order that is carried out in two steps.
+/// An order carried out in two steps, which the owner waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Draining {
     Fence { ballot: Ballot, hint: bool },
@@ -85,27 +85,27 @@ pub struct Device {
     next: Slot,
     given_floor: Slot,
     given: BTreeMap<u64, Given>,
-    /// A step that saw it started, and has not given out a slot yet.
+    /// A step that saw it started, and has not assigned a slot yet.
     giving: Option<(Ballot, Value)>,
     // Its owner.
     orders: VecDeque<Order>,
     draining: Option<Draining>,
-    /// What it voted for and was not told yet.
+    /// Votes that were cast and not reported yet.
     pub tap: Vec<Word>,
     told_to: Slot,
     first: Slot,
     counted: BTreeSet<Slot>,
-    /// Values that were to be given out and were not.
+    /// Values that were to get a slot and did not.
     submitted: Vec<Value>,
     looks: usize,
 }
 
-/// What a step of a device brought about.
+/// Results of a device's step.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Done {
-    /// For all devices.
+    /// Frames to all devices.
     pub frames: Vec<Frame>,
-    /// For the owner.
+    /// Reports to the owner.
     pub words: Vec<Word>,
     /// New votes: in which ballot, for which value.
     pub votes: Vec<(Ballot, Slot, Value)>,
@@ -114,12 +114,12 @@ pub struct Done {
 }
 
 impl Device {
-    /// With so many cells in each of its programs; 0: none.
+    /// Creates a device with this many cells in each of its programs; 0: none.
     pub fn new(cells: u64) -> Self {
         Self { cells, ..Self::default() }
     }
 
-    /// How many cells each of its programs has.
+    /// Returns the number of cells of each of its programs.
     pub fn cells(&self) -> u64 {
         self.cells
     }
@@ -128,8 +128,8 @@ impl Device {
         slot.0 % self.cells.max(1)
     }
 
-    /// The owner's process is gone, or a new one fences before its first message ([offload-9]):
-    /// nothing runs any more, and what was ordered is void.
+    /// Ends all activity: the owner's process is gone, or a new one fences before its first message
+    /// ([offload-9]), and pending orders are void.
     pub fn leave_owner(&mut self) -> Done {
         let done = self.finish();
         let cells = (self.cells, self.floor, self.given_floor, self.next);
@@ -140,8 +140,8 @@ impl Device {
         done
     }
 
-    /// The owner's process is gone: the device lives on, and what was ordered and not carried out
-    /// is void.
+    /// Notes that the owner's process is gone: the device lives on, and orders that were not
+    /// carried out are void.
     pub fn orphan(&mut self) {
         self.orders.clear();
         self.tap.clear();
@@ -150,7 +150,7 @@ impl Device {
         self.looks = 0;
     }
 
-    /// Power goes and comes. Whether it had been used.
+    /// Loses power, and gets it back. Returns whether the device had been used.
     pub fn forget(&mut self) -> bool {
         let used = self.armed.is_some() || self.started.is_some() || self.draining.is_some();
         let ordered = !self.orders.is_empty();
@@ -158,17 +158,17 @@ impl Device {
         used || ordered
     }
 
-    /// The owner orders something.
+    /// Takes an order of the owner.
     pub fn order(&mut self, order: Order) {
         self.orders.push_back(order);
     }
 
-    /// Whether something is ordered, or runs.
+    /// Returns whether any order or step is in flight.
     pub fn is_busy(&self) -> bool {
         !self.orders.is_empty() || self.draining.is_some() || self.giving.is_some()
     }
 
-    /// Whether it votes.
+    /// Returns whether the device votes.
     pub fn is_armed(&self) -> bool {
         self.armed.is_some()
     }
@@ -232,7 +232,7 @@ impl Device {
         done
     }
 
-    /// [offload-8], [offload-12] What began before ends, then it is read out.
+    /// [offload-8], [offload-12] Reads the device out, once steps that began before have ended.
     fn drained(&mut self, draining: Draining) -> Done {
         let mut done = self.finish();
         match draining {
@@ -276,7 +276,7 @@ impl Device {
         done
     }
 
-    /// A step that began ends.
+    /// Ends a step that began.
     pub fn step_ends(&mut self) -> Done {
         self.finish()
     }
@@ -302,7 +302,7 @@ impl Device {
         done
     }
 
-    /// [offload-12] A step that gives out a slot ends before it has stored anything: nothing ever
+    /// [offload-12] Ends a step that assigns a slot before it has stored anything: no frame ever
     /// leaves for it.
     pub fn skip(&mut self) -> Done {
         let may = self.started.is_some_and(|start| self.next < start.limit);
@@ -321,7 +321,7 @@ impl Device {
         done.frames.push(Frame::Propose { ballot, slot, value });
     }
 
-    /// A frame arrives; `whole`: the step ends at once; `has_vote`: its owner is a voter.
+    /// Handles a frame; `whole`: the step ends at once; `has_vote`: its owner is a voter.
     pub fn hear(&mut self, frame: Frame, whole: bool, has_vote: bool) -> Done {
         match frame {
             Frame::Propose { ballot, .. } => {
@@ -358,7 +358,7 @@ impl Device {
         }
     }
 
-    /// [offload-6] One step per cell, the floor read inside it.
+    /// [offload-6] Votes: one step per cell, the floor read inside it.
     fn vote(&mut self, frame: Frame, position: u8, done: &mut Done) {
         let Frame::Propose { ballot, slot, value } = frame else {
             return;
@@ -379,8 +379,8 @@ impl Device {
         done.frames.push(Frame::Vote { ballot, slot, value: stored, position });
     }
 
-    /// [offload-10] Distinct positions, exactly this ballot and slot, given out in this start;
-    /// crossed once.
+    /// [offload-10] Counts a vote: distinct positions, exactly this ballot and slot, assigned in
+    /// this start; crossed once.
     fn count(&mut self, ballot: Ballot, slot: Slot, value: Value, position: u8) -> Done {
         let mut done = Done::default();
         let Some(start) = self.started.filter(|start| start.ballot == ballot) else {
@@ -409,7 +409,7 @@ impl Device {
         done
     }
 
-    /// Whether it would be told anything.
+    /// Returns whether there is anything to report.
     pub fn has_news(&self) -> bool {
         let counted = self.counted.first().is_some_and(|slot| *slot < self.told_to);
         let next = |start: Start| self.given_at(start.ballot, self.told_to);
@@ -417,8 +417,8 @@ impl Device {
         self.started.is_some() && (given || counted)
     }
 
-    /// What the owner of a coordinator reads of it next: the value of one more slot in order, and
-    /// what was counted.
+    /// Returns the coordinator's next report to its owner: the value of one more slot in order, and
+    /// the counted slots.
     pub fn tell(&mut self) -> Vec<Word> {
         let mut words = Vec::new();
         let Some(Start { ballot, .. }) = self.started else {

@@ -5,7 +5,7 @@
 pub struct Dice(quorate_core::dice::Dice);
 
 impl Dice {
-    /// The generator of this seed. `stream` keeps users of one seed apart.
+    /// Creates the generator of this seed. `stream` keeps users of one seed apart.
     pub fn new(seed: u64, stream: u64) -> Self {
         let mut dice =
             quorate_core::dice::Dice::new(seed ^ stream.wrapping_mul(0xd1b5_4a32_d192_ed03));
@@ -13,23 +13,23 @@ impl Dice {
         Self(dice)
     }
 
-    /// The next number.
+    /// Draws the next number.
     #[expect(clippy::should_implement_trait, reason = "not an iterator")]
     pub fn next(&mut self) -> u64 {
         self.0.word()
     }
 
-    /// A number in `0..sides`.
+    /// Draws a number in `0..sides`.
     pub fn below(&mut self, sides: usize) -> usize {
         self.0.index(sides.max(1))
     }
 
-    /// True this many times in a hundred.
+    /// Returns true this many times in a hundred.
     pub fn percent(&mut self, percent: u64) -> bool {
         self.0.chance(percent, 100)
     }
 
-    /// One of these.
+    /// Draws one of these.
     pub fn pick<T: Copy>(&mut self, list: &[T]) -> T {
         list[self.below(list.len())]
     }

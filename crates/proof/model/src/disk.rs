@@ -22,10 +22,10 @@ pub struct Entry {
     pub record: Record,
     /// The node's hard state when the record was appended.
     pub hard: HardState,
-    /// Whether it cannot be read any more.
+    /// The record cannot be read any more.
     pub lost: bool,
-    /// The bytes of its value for slots from here on are in it: content that nobody needs comes
-    /// without, as a record of its own ([stream-4]).
+    /// The bytes of its value for slots from here on are in it: content that is not needed is
+    /// recorded without bytes, as a record of its own ([stream-4]).
     pub bytes_from: Slot,
     /// [snap-5] Content that was learned without its bytes: as far as they are kept, they are
     /// looked for.
@@ -33,7 +33,8 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Whether it can be read, and is a vote for this value in this slot, or its decision.
+    /// Returns whether the record can be read, and is a vote for this value in this slot, or its
+    /// decision.
     fn is_about(&self, slot: Slot, value: &Value) -> bool {
         match self.record {
             Record::Vote { range, value: held, .. } | Record::Decided { range, value: held } => {
@@ -48,7 +49,7 @@ impl Entry {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Disk {
     entries: Vec<Entry>,
-    /// Bytes of streams that were learned without, and came later: beside the log, and safe.
+    /// Bytes of streams that were learned without, and arrived later: outside the log, and safe.
     stored: BTreeSet<(StreamName, u64)>,
     /// Entries below are on stable storage.
     persisted: usize,
@@ -56,19 +57,18 @@ pub struct Disk {
     base: usize,
     /// Losses among entries before this were owned up to, by a new incarnation.
     owned_to: usize,
-    /// Where the log starts, and the eras there: a durable snapshot stands for what is below.
-    /// Entries about slots below stay, as they do in a segment that is not used again yet
-    /// ([snap-3]).
+    /// Start of the log, and the eras there: a durable snapshot stands for what is below. Entries
+    /// about slots below stay, as they do in a segment that is not recycled yet ([snap-3]).
     rebased: Option<(Slot, Eras)>,
     /// [trim-1] Nothing stands for what is below: the eras are those that an auxiliary knew when it
     /// forgot.
     hollow: bool,
 }
 
-/// What a restarted node finds.
+/// State that a restarted node finds.
 #[derive(Clone, Debug)]
 pub struct Found {
-    /// For the core.
+    /// State for the core.
     pub recovered: Recovered,
     /// The decided values, in slot order, for the service and for peers.
     pub decided: Vec<(SlotRange, Value)>,
@@ -79,40 +79,40 @@ pub struct Found {
 }
 
 impl Disk {
-    /// Entries of all processes so far.
+    /// Returns the entries of all processes.
     pub fn entries(&self) -> &[Entry] {
         &self.entries
     }
 
-    /// [trim-3], [snap-2] The one durable switch.
+    /// [trim-3], [snap-2] Performs the one durable switch.
     pub fn rebase(&mut self, start: Slot, eras: Eras) {
         self.rebased = Some((start, eras));
         self.hollow = false;
     }
 
-    /// [trim-1] The same of an auxiliary that forgets.
+    /// [trim-1] Performs the switch of an auxiliary that forgets.
     pub fn forget(&mut self, start: Slot, known: Eras) {
         self.rebased = Some((start, known));
         self.hollow = true;
     }
 
-    /// The snapshot that stands for what is below the log.
+    /// Returns the snapshot that stands for what is below the log.
     pub fn snapshot(&self) -> Option<&(Slot, Eras)> {
         self.rebased.as_ref().filter(|_| !self.hollow)
     }
 
-    /// The first slot of the log.
+    /// Returns the first slot of the log.
     pub fn log_start(&self) -> Slot {
         self.rebased.as_ref().map_or(Slot::FIRST, |(start, _)| *start)
     }
 
-    /// The eras at the first slot of the log.
+    /// Returns the eras at the first slot of the log.
     pub fn base(&self, founding: &Configuration) -> Eras {
         let founded = || Eras::founded(founding.clone());
         self.rebased.as_ref().map_or_else(founded, |(_, eras)| eras.clone())
     }
 
-    /// What the last record about this slot says, on stable storage or not.
+    /// Returns the value in the last record about this slot, on stable storage or not.
     pub fn last_word(&self, slot: Slot) -> Option<Value> {
         self.entries.iter().rev().find_map(|entry| match entry.record {
             Record::Vote { range, value, .. } | Record::Decided { range, value }
@@ -124,8 +124,8 @@ impl Disk {
         })
     }
 
-    /// Whether this value is on stable storage for this slot, `bytes` included or not, whatever
-    /// for; or a snapshot stands for the slot.
+    /// Returns whether this value is on stable storage for this slot, `bytes` included or not, in
+    /// any kind of record; or a snapshot stands for the slot.
     pub fn holds(&self, slot: Slot, value: &Value, bytes: bool) -> bool {
         if slot < self.log_start() {
             return !self.hollow;
@@ -136,8 +136,8 @@ impl Disk {
         self.entries[..self.persisted].iter().any(same)
     }
 
-    /// Whether a crash at this moment leaves this as the last word about the slot, or a snapshot in
-    /// its place.
+    /// Returns whether a crash at this moment leaves this as the last record about the slot, or a
+    /// snapshot in its place.
     pub fn lasts(&self, slot: Slot, value: &Value) -> bool {
         if slot < self.log_start() {
             return !self.hollow;
@@ -154,13 +154,14 @@ impl Disk {
         last == Some(*value)
     }
 
-    /// Whether a crash at this moment leaves it written down that this slot is decided.
+    /// Returns whether a crash at this moment leaves a record that this slot is decided.
     pub fn says_decided(&self, slot: Slot) -> bool {
         let safe = self.entries[..self.persisted].last();
         slot < self.log_start() || safe.is_some_and(|entry| slot < entry.hard.decided_to)
     }
 
-    /// Whether the log says something about this value in this slot, safe or not, with its bytes.
+    /// Returns whether the log has a record of this value in this slot, safe or not, with its
+    /// bytes.
     pub fn has_bytes(&self, slot: Slot, value: &Value) -> bool {
         let mut entries = self.entries.iter();
         entries.any(|entry| {
@@ -174,13 +175,14 @@ impl Disk {
         bytes.any(|byte| self.stored.contains(&byte))
     }
 
-    /// Whether it says something about this value in this slot that was learned without bytes.
+    /// Returns whether the log has a record of this value in this slot that was learned without
+    /// bytes.
     pub fn is_bare(&self, slot: Slot, value: &Value) -> bool {
         let mut entries = self.entries.iter();
         entries.any(|entry| entry.bare && entry.is_about(slot, value))
     }
 
-    /// The end of what was learned without bytes.
+    /// Returns the end of what was learned without bytes.
     pub fn bare_to(&self) -> Slot {
         let bare = self.entries.iter().filter(|entry| entry.bare && !entry.lost);
         let ends = bare.map(|entry| match entry.record {
@@ -190,25 +192,25 @@ impl Disk {
         ends.max().unwrap_or(Slot::FIRST)
     }
 
-    /// A byte that was looked for came.
+    /// Stores a byte that was looked for.
     pub fn store(&mut self, byte: (StreamName, u64)) {
         self.stored.insert(byte);
     }
 
-    /// Whether it says something about it without them: they were not needed then, and never will
-    /// be.
+    /// Returns whether the log has a record of it without bytes: they were not needed then, and
+    /// never will be.
     pub fn needed_no_bytes(&self, slot: Slot, value: &Value) -> bool {
         let mut entries = self.entries.iter();
         entries.any(|entry| slot < entry.bytes_from && !entry.bare && entry.is_about(slot, value))
     }
 
-    /// Whether it says something about it at all.
+    /// Returns whether the log has any record of it.
     pub fn speaks_of(&self, slot: Slot, value: &Value) -> bool {
         let mut entries = self.entries.iter();
         entries.any(|entry| entry.is_about(slot, value))
     }
 
-    /// Whether this byte of a stream is in the log, safe or not.
+    /// Returns whether this byte of a stream is in the log, safe or not.
     pub fn has_byte(&self, byte: (StreamName, u64)) -> bool {
         let has = |entry: &Entry| match entry.record {
             Record::Vote { range, value, .. } | Record::Decided { range, value } => {
@@ -220,27 +222,27 @@ impl Disk {
         self.stored.contains(&byte) || self.entries.iter().any(has)
     }
 
-    /// Whether something on stable storage cannot be read any more.
+    /// Returns whether any record on stable storage cannot be read any more.
     pub fn is_damaged(&self) -> bool {
         self.entries.iter().any(|entry| entry.lost)
     }
 
-    /// How many entries are on stable storage.
+    /// Returns the number of entries on stable storage.
     pub fn persisted(&self) -> usize {
         self.persisted
     }
 
-    /// How many entries wait.
+    /// Returns the number of waiting entries.
     pub fn waiting(&self) -> usize {
         self.entries.len() - self.persisted
     }
 
-    /// Number of the last persisted record of the running process; 0 for none.
+    /// Returns the number of the last persisted record of the running process; 0 for none.
     pub fn persisted_seq(&self) -> u64 {
         self.persisted.saturating_sub(self.base) as u64
     }
 
-    /// Number of the last record of the running process; 0 for none.
+    /// Returns the number of the last record of the running process; 0 for none.
     pub fn appended_seq(&self) -> u64 {
         (self.entries.len() - self.base) as u64
     }
@@ -251,7 +253,7 @@ impl Disk {
         self.entries.push(Entry { record, hard, lost: false, bytes_from, bare });
     }
 
-    /// `count` entries from here on cannot be read any more; but never the last on stable storage
+    /// Makes `count` entries from here on unreadable; but never the last on stable storage
     /// ([model-3]).
     pub fn rot(&mut self, from: usize, count: usize) {
         let end = self.persisted.saturating_sub(1);
@@ -260,19 +262,20 @@ impl Disk {
         }
     }
 
-    /// What is lost by now was votes and promises of an earlier incarnation.
+    /// Acknowledges all losses by now, as votes and promises of an earlier incarnation.
     pub fn own_up(&mut self) {
         self.owned_to = self.entries.len();
     }
 
-    /// The records from `from` on were appended by a step that led to this state.
+    /// Restates the hard state in the records from `from` on, which were appended by a step that
+    /// led to it.
     pub fn restate(&mut self, from: usize, hard: HardState) {
         for entry in &mut self.entries[from..] {
             entry.hard = hard;
         }
     }
 
-    /// More records reach stable storage. Returns them.
+    /// Persists more records. Returns them.
     pub fn persist(&mut self, count: usize) -> Vec<Record> {
         let to = (self.persisted + count).min(self.entries.len());
         let news = self.entries[self.persisted..to].iter();
@@ -281,7 +284,7 @@ impl Disk {
         news
     }
 
-    /// A crash: of what was waiting, this many records are there all the same. Returns them.
+    /// Crashes: of the waiting records, this many are there all the same. Returns them.
     pub fn crash(&mut self, kept: usize) -> Vec<Record> {
         let news = self.persist(kept);
         self.entries.truncate(self.persisted);
@@ -289,7 +292,7 @@ impl Disk {
         news
     }
 
-    /// The end of what was on stable storage is gone, and nothing says that it was there.
+    /// Loses the end of what was on stable storage, without a trace that it was there.
     pub fn lose_from(&mut self, from: usize) {
         self.entries.truncate(from);
         self.persisted = self.persisted.min(from);
@@ -297,7 +300,7 @@ impl Disk {
         self.owned_to = self.owned_to.min(from);
     }
 
-    /// Whether a record for this holds; among all entries, or those on stable storage only.
+    /// Returns whether a record for this holds; among all entries, or those on stable storage only.
     pub fn has_vote(&self, ballot: Ballot, slot: Slot, durable: bool) -> bool {
         let to = if durable { self.persisted } else { self.entries.len() };
         self.entries[..to].iter().rev().any(|entry| {
@@ -306,21 +309,22 @@ impl Disk {
         })
     }
 
-    /// Whether the round of this ballot is on stable storage.
+    /// Returns whether the round of this ballot is on stable storage.
     pub fn has_round(&self, ballot: Ballot) -> bool {
         let round = Record::Round { ballot };
         self.entries[..self.persisted].iter().rev().any(|entry| entry.record == round)
     }
 
-    /// Whether a promise of this ballot or a higher one is on stable storage: every entry restates
-    /// the promise of its step ([disk-1]), also one that a crash parted from the vote behind it.
+    /// Returns whether a promise of this ballot or a higher one is on stable storage: every entry
+    /// restates the promise of its step ([disk-1]), also one that a crash parted from the vote
+    /// after it.
     pub fn has_promise(&self, ballot: Ballot) -> bool {
         let mut entries = self.entries[..self.persisted].iter().rev();
         entries.any(|entry| entry.hard.promised >= ballot)
     }
 
-    /// What recovery makes of it, the way quorate-log does: the last batch restates the hard state,
-    /// and the last record on a slot is the last word on it. Around a loss the headers say which
+    /// Returns the recovered state, computed the way quorate-log does: the last batch restates the
+    /// hard state, and the last record of a slot is final. Around a loss the headers say which
     /// slots it may have been about ([disk-8]).
     pub fn recover(&self, founding: &Configuration) -> Found {
         let mut hard = self.entries.last().map(|entry| entry.hard);
@@ -392,7 +396,7 @@ impl Disk {
     }
 }
 
-/// These slots, in order, as ranges.
+/// Returns these slots, in order, as ranges.
 fn ranges(slots: &[Slot]) -> Vec<SlotRange> {
     let mut ranges: Vec<SlotRange> = Vec::new();
     for slot in slots {

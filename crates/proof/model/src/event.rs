@@ -1,4 +1,4 @@
-//! What can happen in a world.
+//! Events that can happen in a world.
 
 use quorate_core::{
     laying::Route,
@@ -9,28 +9,28 @@ use quorate_core::{
 };
 use quorate_stream::How;
 
-/// One thing that happens.
+/// An event in a world.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Event {
     /// The message at this place of the soup arrives, with its bytes or without.
     Deliver {
         /// Which.
         at: usize,
-        /// Whether its bytes arrive too, if it has any.
+        /// The bytes arrive too, if the message has any.
         bytes: bool,
     },
     /// More records reach stable storage.
     Persist {
         /// Where.
         site: usize,
-        /// How many.
+        /// Number of records.
         count: usize,
     },
     /// The process ends; of the records that waited, some are there all the same.
     Crash {
         /// Where.
         site: usize,
-        /// How many of them.
+        /// Number of waiting records that are kept.
         kept: usize,
     },
     /// The process ends after everything reached stable storage ([volatile-4]).
@@ -42,7 +42,7 @@ pub enum Event {
     Start {
         /// Where.
         site: usize,
-        /// In a volatile group, after a crash: whether it forgot its votes and promises.
+        /// In a volatile group, after a crash: the node forgot its votes and promises.
         forget: bool,
     },
     /// Time passes, and a node notices.
@@ -65,14 +65,14 @@ pub enum Event {
         site: usize,
         /// Which.
         value: Value,
-        /// For how many slots.
+        /// Number of slots.
         slots: u64,
     },
     /// A read is asked.
     Read {
         /// Where.
         site: usize,
-        /// By whom.
+        /// Token of the read.
         token: u64,
     },
     /// A read is asked at a moment, and answered by a lease, if the node has one.
@@ -86,10 +86,11 @@ pub enum Event {
     Fetch {
         /// Where.
         site: usize,
-        /// Whether they are looked for at somebody who has them.
+        /// The bytes are looked for at a node that has them.
         found: bool,
     },
-    /// A node looks for bytes that it learned of without getting them, and somebody may have them.
+    /// A node looks for bytes that it learned of without getting them, and another node may have
+    /// them.
     Look {
         /// Where.
         site: usize,
@@ -106,7 +107,7 @@ pub enum Event {
         /// The node that it can talk to.
         peer: usize,
     },
-    /// They cannot.
+    /// Two nodes are disconnected.
     Disconnect {
         /// The node that notices it.
         site: usize,
@@ -124,15 +125,14 @@ pub enum Event {
         site: usize,
         /// The first record that is lost.
         from: usize,
-        /// How many records are lost.
         count: usize,
     },
-    /// A node starts whose disk has lost the end of its log: of what others who run remember, so
-    /// many records.
+    /// A node starts whose disk has lost the end of its log: this many of the records that other
+    /// running nodes remember.
     Lie {
         /// Where.
         site: usize,
-        /// How many records of those, and all behind them.
+        /// Number of those records that are lost, and all after them.
         lost: u64,
         /// The sites in its address book, one bit each: only they are asked.
         book: u32,
@@ -172,25 +172,25 @@ pub enum Event {
         /// Where.
         site: usize,
     },
-    /// Somebody wants another leader.
+    /// A client asks for another leader.
     Transfer {
         /// Where.
         site: usize,
-        /// To whom.
+        /// The wanted leader; `None`: the most advanced follower.
         to: Option<NodeId>,
     },
     /// Votes should come to a node, when it leads, in another way.
     Route {
         /// Where.
         site: usize,
-        /// In which way.
+        /// The wished route.
         wish: Route,
     },
     /// An order of a node to its device is carried out, or the rest of one.
     Obey {
         /// Where.
         site: usize,
-        /// Whether what begins in it ends in it.
+        /// A step that begins in it also ends in it.
         whole: bool,
     },
     /// A frame arrives at a device.
@@ -199,7 +199,7 @@ pub enum Event {
         site: usize,
         /// Which.
         frame: usize,
-        /// Whether the step ends at once.
+        /// The step ends at once.
         whole: bool,
     },
     /// A step of a device ends that began before.
@@ -211,9 +211,9 @@ pub enum Event {
     GiveSlot {
         /// Where.
         site: usize,
-        /// Whether the step ends at once.
+        /// The step ends at once.
         whole: bool,
-        /// Whether it ends before it stores anything: the slot is nobody's.
+        /// The step ends before it stores anything: the slot stays empty.
         hole: bool,
     },
     /// A node reads what its device gave out and counted.
@@ -227,7 +227,7 @@ pub enum Event {
         site: usize,
         /// Which.
         which: usize,
-        /// Whether it is lost.
+        /// The vote is lost.
         lost: bool,
     },
     /// A device loses power.
@@ -239,7 +239,7 @@ pub enum Event {
     Use {
         /// Where.
         site: usize,
-        /// Whether it is.
+        /// The device is to be used.
         yes: bool,
     },
     /// A client wants to write to a stream, through this owner; a leader may propose that from now
@@ -258,34 +258,34 @@ pub enum Event {
     Close {
         /// Which.
         stream: StreamName,
-        /// Whether for good.
+        /// The stream is finished permanently.
         finish: bool,
     },
     /// A client gives an owner the next bytes of a stream.
     Give {
         /// Where.
         site: usize,
-        /// Of which stream.
+        /// The stream.
         stream: StreamName,
-        /// How many.
+        /// Number of bytes.
         count: u64,
     },
     /// Bytes that an owner sent arrive.
     Carry {
         /// Where.
         site: usize,
-        /// Of which stream.
+        /// The stream.
         stream: StreamName,
         /// The first one.
         from: u64,
-        /// Behind the last one.
+        /// One past the last byte.
         to: u64,
     },
     /// A leader gives bytes that it holds the next slots.
     Offer {
         /// Where.
         site: usize,
-        /// Of which stream.
+        /// The stream.
         stream: StreamName,
         /// Most of them.
         most: u64,

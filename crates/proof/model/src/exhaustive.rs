@@ -23,14 +23,14 @@ use crate::{
     world::World,
 };
 
-/// How much may happen.
+/// Bounds of an exploration.
 #[derive(Clone, Debug)]
 pub struct Bounds {
     /// Name, for reports.
     pub name: &'static str,
     /// Nodes, and members of the founding configuration.
     pub nodes: u32,
-    /// How many of them are founding members.
+    /// Number of founding members among them.
     pub members: u32,
     /// The class of the group.
     pub class: Class,
@@ -40,7 +40,7 @@ pub struct Bounds {
     pub crashes: u8,
     /// Values offered in all.
     pub values: u8,
-    /// Whether one change of the configuration, adding the last node, may be offered.
+    /// One change of the configuration, adding the last node, may be offered.
     pub change: bool,
     /// Bytes that a client gave the last node for a stream, which node 1 leads when it begins; 0
     /// for none.
@@ -68,7 +68,7 @@ pub struct State {
 /// One action.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
-    /// A node asks around, hears from everybody, and starts a ballot.
+    /// A node runs a pre-vote, gets all answers, and starts a ballot.
     Campaign(usize),
     /// A crash, of which this many waiting records survive, and a restart.
     Restart(usize, usize),
@@ -101,7 +101,7 @@ impl Bounds {
         }
     }
 
-    /// What may happen to the stream, if there is one.
+    /// Adds the actions of the stream, if there is one.
     fn flow(&self, state: &State, site: usize, actions: &mut Vec<Action>) {
         let world = &state.world;
         for (stream, end) in world.clients.streams() {
@@ -126,7 +126,7 @@ impl Bounds {
         }
     }
 
-    /// Node 1 leads, and a client has given the last node its bytes.
+    /// Prepares the stream: node 1 leads, and a client has given the last node its bytes.
     fn with_stream(&self, mut world: World) -> Result<World, Violation> {
         campaign(&mut world, 0)?;
         settle(&mut world)?;
@@ -143,7 +143,7 @@ impl Bounds {
         Ok(world)
     }
 
-    /// What may be offered at a leader.
+    /// Adds the offers at a leader.
     fn offers(&self, state: &State, site: usize, actions: &mut Vec<Action>) {
         let Some(node) = state.world.sites[site].node.as_ref() else {
             return;
@@ -193,18 +193,18 @@ impl Bounds {
     }
 }
 
-/// What an exploration covered.
+/// Coverage of an exploration.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// Of which bounds.
+    /// Name of the bounds.
     pub name: &'static str,
     /// Different states visited.
     pub states: usize,
     /// Greatest number of actions in a row.
     pub depth: usize,
-    /// Whether the bound of states was not reached.
+    /// The bound of states was not reached.
     pub complete: bool,
-    /// Whether some schedule decided a value.
+    /// Some schedule decided a value.
     pub decided: bool,
 }
 
@@ -223,7 +223,7 @@ fn campaign(world: &mut World, site: usize) -> Result<(), Violation> {
     Ok(())
 }
 
-/// Everything arrives, once, and is safe.
+/// Delivers everything, once, and makes it safe.
 fn settle(world: &mut World) -> Result<(), Violation> {
     loop {
         for site in 0..world.sites.len() {
@@ -330,7 +330,7 @@ impl Model for Bounds {
     }
 }
 
-/// The bounds explored by `cargo test`: seconds.
+/// Returns the bounds explored by `cargo test`: seconds.
 pub fn small() -> Vec<Bounds> {
     let base = Bounds {
         name: "",
@@ -367,8 +367,8 @@ pub fn small() -> Vec<Bounds> {
             members: 3,
             crashes: 1,
             change: true,
-            // The change is all that is proposed. Two phases, each durable before it speaks: a
-            // decision lies deep, and a value beside it would put it out of reach.
+            // The change is the only proposal. Two phases, each durable before it speaks: a
+            // decision lies deep, and another value would put it out of reach.
             values: 0,
             states: 600_000,
             ..base.clone()
@@ -402,13 +402,13 @@ pub fn small() -> Vec<Bounds> {
     ]
 }
 
-/// The small bounds, cut off by the number of actions alone, to compare counts of states.
+/// Returns the small bounds, cut off by the number of actions alone, to compare counts of states.
 pub fn to_depth(depth: usize) -> Vec<Bounds> {
     let cut = |bounds| Bounds { depth, states: usize::MAX, threads: 1, ..bounds };
     small().into_iter().map(cut).collect()
 }
 
-/// The same with more of everything: minutes, gigabytes.
+/// Returns the same with more of everything: minutes, gigabytes.
 pub fn deep() -> Vec<Bounds> {
     let deeper = |bounds: Bounds| Bounds {
         states: 2_000_000,

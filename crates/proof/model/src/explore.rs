@@ -16,14 +16,14 @@ use crate::{
     world::World,
 };
 
-/// How to run.
+/// Mode of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Mode {
-    /// What is judged.
+    /// Judged properties.
     pub watched: Watched,
-    /// Whether the second act is played.
+    /// The second act is played.
     pub heal: bool,
-    /// Whether events are kept, to be printed.
+    /// Events are kept, to be printed.
     pub trace: bool,
 }
 
@@ -32,10 +32,10 @@ impl Mode {
     pub const FULL: Self = Self { watched: Watched::ALL, heal: true, trace: false };
 }
 
-/// What a run went through.
+/// Outcome of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
-    /// What went wrong.
+    /// The violation, if one was found.
     pub violation: Option<Violation>,
     /// Events of the first act.
     pub events: usize,
@@ -43,11 +43,11 @@ pub struct Outcome {
     pub chosen: u64,
     /// Reads that were answered by a lease.
     pub leased: u64,
-    /// What it came through.
+    /// Counts of situations.
     pub seen: Seen,
     /// The era at the end.
     pub era: u32,
-    /// Whether the second act was played to its end.
+    /// The second act was played to its end.
     pub healed: bool,
     /// The events, if they were wanted.
     pub trace: Vec<String>,

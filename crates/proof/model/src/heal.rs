@@ -24,7 +24,7 @@ const READS_FROM: u64 = 1 << 32;
 /// Messages that may be delivered.
 const DELIVERIES_MAX: usize = 20_000;
 
-/// One line that tells what is about to happen.
+/// Returns one line that describes the next event.
 pub fn describe(world: &World, event: &Event) -> String {
     match event {
         Event::Deliver { at, bytes } => {
@@ -53,7 +53,7 @@ pub fn heal(
     let mut act = Act {
         cursor: world.soup.len(),
         heard: world.frames.len(),
-        // Half of the groups go on without devices: what was given out is taken back.
+        // Half of the groups go on without devices: assigned slots are withdrawn.
         devices: world.soup.len().is_multiple_of(2),
         // Whatever it hangs on is drawn from the seed.
         absent: Some(world.soup.len() % (2 * world.sites.len())),
@@ -83,7 +83,7 @@ pub fn heal(
     verdict.map(|()| true)
 }
 
-/// What runs there, if that executes anything.
+/// Returns the node that runs there, if it executes commands.
 fn full(site: &Site) -> Option<&Node> {
     site.node.as_ref().filter(|node| !node.is_auxiliary())
 }
@@ -92,7 +92,7 @@ struct Act<'a> {
     world: &'a mut World,
     trace: &'a mut dyn FnMut(&dyn Fn() -> String),
     cursor: usize,
-    /// Frames before this one were heard, or are lost.
+    /// Frames before this one have arrived, or are lost.
     heard: usize,
     devices: bool,
     deliveries: usize,
@@ -107,9 +107,9 @@ impl Act<'_> {
         self.world.apply(event)
     }
 
-    /// Every node runs but the absent one, every disk works, everybody sees everybody. What was
-    /// lost on a connection that lives stays lost: nobody connects again who need not, as that
-    /// would resend it.
+    /// Brings the world back: every node runs but the absent one, every disk works, all nodes are
+    /// connected. Messages lost on a connection that stays up stay lost: no node reconnects without
+    /// need, as that would resend them.
     fn bring_back(&mut self) -> Result<(), Violation> {
         self.world.in_order = true;
         self.world.setup.silent = crate::setup::Silent::default();
@@ -139,10 +139,10 @@ impl Act<'_> {
         Ok(())
     }
 
-    /// [class-5], [disk-8] Whether the members of the newest era that still remember, and miss
-    /// nothing of what they decided, form quorums, and every chosen value is somewhere. That
-    /// somebody knows what began an era that others have promised a ballot of is for the core to
-    /// see to ([ballot-5]).
+    /// [class-5], [disk-8] Returns whether the members of the newest era that still remember, and
+    /// miss nothing of what they decided, form quorums, and every chosen value is held by one of
+    /// them. The core ensures that a node knows what began an era that others have promised a
+    /// ballot of ([ballot-5]).
     fn can_decide(&self) -> bool {
         let nodes = || self.world.sites.iter().filter_map(|site| site.node.as_ref());
         let able = |site: &&Site| {
@@ -214,7 +214,7 @@ impl Act<'_> {
         self.world.observer.judge(Property::Liveness, seen)
     }
 
-    /// A read at any node is confirmed; one that fails may be asked again.
+    /// Checks that a read at any node is confirmed; one that fails may be asked again.
     fn everybody_reads(&mut self) -> Result<(), Violation> {
         for site in 0..self.world.sites.len() {
             // [aux-1] An auxiliary executes nothing, and so has nothing to read.
@@ -241,8 +241,8 @@ impl Act<'_> {
         Ok(())
     }
 
-    /// [last-4] Who waits for disks hears of them, on any node that executes; whoever asks for the
-    /// first time, too.
+    /// [last-4] Checks that waiting clients are notified of disks, on any node that executes; so
+    /// are those that ask for the first time.
     fn everybody_waits_for_disks(&mut self) -> Result<(), Violation> {
         if self.world.sites.iter().any(|site| site.disk.is_damaged()) {
             // Who cannot read something back does not say that it is there.
@@ -266,7 +266,7 @@ impl Act<'_> {
         self.world.observer.judge(Property::Liveness, seen)
     }
 
-    /// Everything that is on its way arrives, in order; disks and fetches are instant.
+    /// Delivers everything in flight, in order; disks and fetches are instant.
     fn quiet(&mut self) -> Result<(), Violation> {
         loop {
             let mut moved = false;
@@ -319,7 +319,8 @@ impl Act<'_> {
         }
     }
 
-    /// Devices do what is ordered, hear what is said, and their owners hear of it.
+    /// Lets devices carry out their orders and receive frames, and their owners receive their
+    /// reports.
     fn move_devices(&mut self) -> Result<bool, Violation> {
         let mut moved = false;
         for site in 0..self.world.sites.len() {
@@ -357,8 +358,8 @@ impl Act<'_> {
         Ok(moved)
     }
 
-    /// Everything that clients gave is everywhere, leaders offer it, and close what nobody owns any
-    /// more.
+    /// Carries all bytes that clients gave to all nodes, lets leaders offer them, and closes
+    /// streams without an owner.
     fn flow(&mut self) -> Result<bool, Violation> {
         let mut moved = false;
         let given: Vec<(StreamName, u64)> = self.world.clients.streams().collect();
@@ -398,8 +399,8 @@ impl Act<'_> {
         Ok(moved)
     }
 
-    /// Who is to take a snapshot for a node that needs one, if nobody has one: a node that has
-    /// decided most, as a replica does when it is asked.
+    /// Returns the node that is to take a snapshot for a node that needs one, if there is none: a
+    /// node that has decided most, as a replica does when it is asked.
     fn snapshot_wanted(&self, site: usize) -> Option<(usize, Slot)> {
         let sites = &self.world.sites;
         let node = sites[site].node.as_ref()?;
@@ -417,7 +418,7 @@ impl Act<'_> {
         Some((best.1, best.0))
     }
 
-    /// Who has a snapshot for a node that needs one.
+    /// Returns a node with a snapshot for a node that needs one.
     fn snapshot_for(&self, site: usize) -> Option<usize> {
         let sites = &self.world.sites;
         let node = sites[site].node.as_ref()?;
@@ -430,7 +431,7 @@ impl Act<'_> {
         (0..sites.len()).find(helps)
     }
 
-    /// Time passes to the next moment that somebody waits for.
+    /// Advances the time to the next moment that a node waits for.
     fn wake(&mut self) -> Result<(), Violation> {
         let now = self.world.now;
         let wakes = self.world.sites.iter().map(|site| site.wake);
@@ -452,8 +453,8 @@ impl Act<'_> {
         (target.0..to.0).any(|slot| self.world.observer.chosen(Slot(slot)) == wanted.as_ref())
     }
 
-    /// One leader, known to all, with nothing undecided, in a ballot of the era in force; and
-    /// everybody has decided everything.
+    /// Returns whether there is one leader, known to all, with nothing undecided, in a ballot of
+    /// the era in force; and all nodes have decided everything.
     fn is_level(&self) -> bool {
         let Some(leader) = self.world.leader() else {
             return false;

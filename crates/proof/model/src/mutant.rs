@@ -7,14 +7,14 @@ use std::{
 
 use toml::{Table, Value};
 
-/// One replacement of text.
+/// A replacement of text.
 #[derive(Clone, Debug)]
 pub struct Edit {
     /// Relative to the folder of crates.
     pub file: String,
     /// Must occur exactly once.
     pub find: String,
-    /// What comes in its place.
+    /// The replacement.
     pub replace: String,
 }
 
@@ -23,7 +23,7 @@ pub struct Edit {
 pub struct Mutant {
     /// Name of its file.
     pub name: String,
-    /// What is wrong with it.
+    /// The defect.
     pub about: String,
     /// The rules that it breaks.
     pub rules: Vec<String>,
@@ -31,29 +31,29 @@ pub struct Mutant {
     pub profile: String,
     /// The properties that are watched; nothing else can catch it.
     pub properties: Vec<String>,
-    /// Whether a violation must be found; if not, `why`.
+    /// A violation must be found; if not, `why`.
     pub caught: bool,
-    /// Why it is not.
+    /// Reason that it is not found.
     pub why: String,
     /// The budget.
     pub seconds: u64,
-    /// Whether the second act is played.
+    /// The second act is played.
     pub heal: bool,
     /// A unit test of the core that catches it, where blind search does not, or not soon.
     pub unit: Option<String>,
     /// The same, a transcript.
     pub transcript: Option<String>,
-    /// What is changed.
+    /// The edits.
     pub edits: Vec<Edit>,
 }
 
-/// The folder of crates in the source tree.
+/// Returns the folder of crates in the source tree.
 pub fn crates() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.join("../..")
 }
 
-/// All mutants, by name.
+/// Returns all mutants, by name.
 pub fn all() -> Result<Vec<Mutant>, String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("mutants");
     let list = fs::read_dir(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
@@ -114,7 +114,7 @@ fn text_of(table: &Table, key: &'static str) -> Result<String, &'static str> {
 }
 
 impl Mutant {
-    /// The files that it changes, relative to the folder of crates, as they become.
+    /// Returns the files that it changes, relative to the folder of crates, and their new contents.
     pub fn changed(&self, crates: &Path) -> Result<Vec<(String, String)>, String> {
         let mut files: Vec<(String, String)> = Vec::new();
         for edit in &self.edits {

@@ -21,9 +21,9 @@ use crate::{claims::Claims, seen::Seen};
 /// A property that did not hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Which one.
+    /// The violated property.
     pub property: Property,
-    /// What was seen.
+    /// Description of what was observed.
     pub seen: String,
 }
 
@@ -35,15 +35,15 @@ impl fmt::Display for Violation {
 
 macro_rules! properties {
     ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
-        /// What is watched.
+        /// Properties that are watched.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Property { $($(#[$doc])* $name,)* }
 
         impl Property {
-            /// All of them.
+            /// All properties.
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
 
-            /// The name used on command lines and in mutants.
+            /// Returns the name used on command lines and in mutants.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$name => $text,)* }
             }
@@ -54,11 +54,11 @@ macro_rules! properties {
 properties! {
     /// A slot has one chosen value, and nodes that decide it decide the same.
     Agreement = "agreement",
-    /// What a node takes as decided was chosen before.
+    /// Any value that a node takes as decided was chosen before.
     DecidedIsChosen = "decided-is-chosen",
     /// Decisions come in slot order.
     DecidedInOrder = "decided-in-order",
-    /// What a restarted node takes from its log as decided was chosen.
+    /// Any value that a restarted node takes from its log as decided was chosen.
     Recovery = "recovery",
     /// A promise never goes back; no vote contradicts one.
     Promise = "promise",
@@ -74,7 +74,7 @@ properties! {
     Reads = "reads",
     /// A read by a lease sees all that was known to be decided when it was asked.
     LeasedReads = "leased-reads",
-    /// What a ring carries of a member is, word for word, what that member released.
+    /// Entries that a ring carries of a member are, word for word, those that the member released.
     Relayed = "relayed",
     /// No vote and no decision without the bytes.
     Bytes = "bytes",
@@ -82,32 +82,31 @@ properties! {
     Alarm = "alarm",
     /// An assertion of the core failed.
     Assertion = "assertion",
-    /// Whoever could be promised something knows a holder of every chosen value.
+    /// Any node that could be promised a ballot knows a holder of every chosen value.
     Holders = "holders",
-    /// The output of a stream is a prefix of its input, the same on every node, and never taken
-    /// back.
+    /// The output of a stream is a prefix of its input, the same on every node, and never revoked.
     Streams = "streams",
-    /// The group's time never goes back, whoever leads.
+    /// The group's time never goes back, also across leaders.
     Time = "time",
-    /// In what a leader inherits nothing is new.
+    /// A leader inherits nothing new.
     Inheritance = "inheritance",
-    /// What clients hear to be on disks is there, at a quorum.
+    /// Values that clients were notified of as lasting are on disks, at a quorum.
     Lasting = "lasting",
-    /// What clients hear to be in memory was voted for by a quorum, and is decided unless one of
-    /// those loses its memory.
+    /// A value that clients were notified of as in memory was voted for by a quorum, and is decided
+    /// unless one of those loses its memory.
     Early = "early",
     /// After faults end, the group must get somewhere.
     Liveness = "liveness",
 }
 
 impl Property {
-    /// The property of this name.
+    /// Returns the property of this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|p| p.name() == name)
     }
 }
 
-/// Votes for one value in one ballot, by whom.
+/// Votes for one value in one ballot, and their voters.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Bin {
     ballot: Ballot,
@@ -119,16 +118,16 @@ struct Bin {
 struct SlotView {
     bins: Vec<Bin>,
     chosen: Option<Value>,
-    /// What the first node to decide took it for.
+    /// Value that the first node to decide the slot took.
     decided: Option<Value>,
 }
 
-/// Whether this value changes the configuration, in whatever era.
+/// Returns whether this value changes the configuration, in any era.
 fn is_change(value: &Value) -> bool {
     matches!(value, Value::Reconfigure { .. })
 }
 
-/// Which properties are judged, as bits.
+/// Judged properties, as bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Watched(u32);
 
@@ -136,18 +135,18 @@ impl Watched {
     /// Everything.
     pub const ALL: Self = Self(u32::MAX);
 
-    /// These only.
+    /// Watches only these.
     pub fn only(properties: &[Property]) -> Self {
         Self(properties.iter().fold(0, |bits, p| bits | 1 << *p as u32))
     }
 
-    /// Whether this one is.
+    /// Returns whether this property is watched.
     pub fn has(self, property: Property) -> bool {
         self.0 & (1 << property as u32) != 0
     }
 }
 
-/// What has happened so far, seen from everywhere at once.
+/// History of a run, observed from all nodes at once.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Observer {
     watched: Watched,
@@ -155,25 +154,25 @@ pub struct Observer {
     /// Slots below have a chosen value; the eras follow from these values.
     chosen_to: Slot,
     eras: Eras,
-    /// The configuration of each era so far, and the first slot that it judges.
+    /// The configuration of each era, and the first slot that it judges.
     begun: Vec<(Slot, Configuration)>,
     proposed: BTreeMap<(Ballot, Slot), Value>,
     used: BTreeMap<Ballot, u64>,
-    /// The highest ballot that this member told somebody it had promised.
+    /// The highest ballot that this member reported as promised.
     told: BTreeMap<Member, Ballot>,
-    /// What members released to a ring.
+    /// Entries that members released to a ring.
     released: BTreeSet<(Ballot, RingEntry)>,
-    /// Every slot below was known to be decided by somebody.
+    /// Every slot below was known to some node to be decided.
     known_to: Slot,
     seen: Seen,
-    /// Who proposed the change that began the newest era.
+    /// Proposer of the change that began the newest era.
     changed_by: Option<NodeId>,
-    /// What clients heard to be in memory, where they ask for that.
+    /// Notifications to clients about values in memory, where clients ask for that.
     claims: Option<Claims>,
 }
 
 impl Observer {
-    /// Of a group with this founding configuration.
+    /// Creates the observer of a group with this founding configuration.
     pub fn new(founding: &Configuration, watched: Watched) -> Self {
         Self {
             watched,
@@ -197,16 +196,16 @@ impl Observer {
         self.claims = Some(Claims::default());
     }
 
-    /// [less-4] A member has lost its memory; its disk has these votes.
+    /// [less-4] Notes that a member has lost its memory; its disk has these votes.
     pub(crate) fn forgets(&mut self, member: Member, has: impl Fn(Ballot, Slot) -> bool) {
         if let Some(claims) = &mut self.claims {
             claims.forgets(member, has);
         }
     }
 
-    /// [less-2] A client of a node that has decided everything below `from`, which led to these
-    /// eras, hears that everything from there to `to` is in memory at a quorum, voted for in this
-    /// ballot.
+    /// [less-2] Judges a notification to a client of a node that has decided everything below
+    /// `from`, which led to these eras: everything from there to `to` is in memory at a quorum,
+    /// voted for in this ballot.
     pub(crate) fn claims(
         &mut self,
         ballot: Ballot,
@@ -238,8 +237,8 @@ impl Observer {
         slots.into_iter().try_for_each(|slot| self.claims_hold(slot))
     }
 
-    /// [less-4] A slot that was chosen has what clients heard of it, unless one of those whose
-    /// votes they heard of lost it.
+    /// [less-4] Checks that a chosen slot has the value that clients were notified of, unless one
+    /// of the voters they were notified of lost its vote.
     fn claims_hold(&self, slot: Slot) -> Result<(), Violation> {
         let (Some(claims), Some(chosen)) = (&self.claims, self.chosen(slot)) else {
             return Ok(());
@@ -272,27 +271,27 @@ impl Observer {
         self.chosen_to
     }
 
-    /// The chosen value of a slot.
+    /// Returns the chosen value of a slot.
     pub fn chosen(&self, slot: Slot) -> Option<&Value> {
         self.view(slot).and_then(|view| view.chosen.as_ref())
     }
 
-    /// The era that the chosen prefix leads to.
+    /// Returns the era that the chosen prefix leads to.
     pub fn era(&self) -> Era {
         self.eras.era()
     }
 
-    /// The configuration of that era.
+    /// Returns the configuration of that era.
     pub fn configuration(&self) -> &Configuration {
         self.eras.current()
     }
 
-    /// What the chosen prefix leads to.
+    /// Returns the eras that the chosen prefix leads to.
     pub fn eras(&self) -> &Eras {
         &self.eras
     }
 
-    /// Every slot below was known to be decided by somebody.
+    /// Returns the end of the slots that some node was known to have decided.
     pub fn known_to(&self) -> Slot {
         self.known_to
     }
@@ -309,7 +308,7 @@ impl Observer {
         &mut self.slots[at]
     }
 
-    /// A vote has the class that counts in this group.
+    /// Notes a vote that has the class that counts in this group.
     pub fn voted(
         &mut self,
         member: Member,
@@ -350,7 +349,7 @@ impl Observer {
         Ok(())
     }
 
-    /// This value began an era.
+    /// Notes that this value began an era.
     fn count(&mut self, slot: Slot, value: &Value) {
         let Value::Reconfigure { change, .. } = value else {
             return;
@@ -368,13 +367,13 @@ impl Observer {
         self.changed_by = by;
     }
 
-    /// Whether a change of configuration is voted for and not chosen.
+    /// Returns whether a change of configuration is voted for and not chosen.
     pub(crate) fn has_open_change(&self) -> bool {
         let open = self.slots.iter().filter(|view| view.chosen.is_none());
         open.flat_map(|view| &view.bins).any(|bin| is_change(&bin.value))
     }
 
-    /// What this run came through, of what members choose.
+    /// Returns this run's counts of situations in members' choices.
     pub(crate) fn seen(&self) -> Seen {
         self.seen
     }
@@ -396,7 +395,7 @@ impl Observer {
         self.claims_hold(slot)
     }
 
-    /// A node reported these slots as decided.
+    /// Judges slots that a node reported as decided.
     pub fn decided(&mut self, range: SlotRange, value: Value) -> Result<(), Violation> {
         for slot in (range.from.0..range.to.0).map(Slot) {
             let known = self.view_mut(slot).decided.get_or_insert(value);
@@ -409,13 +408,13 @@ impl Observer {
         Ok(())
     }
 
-    /// A node found this in its log, as decided.
+    /// Judges a value that a node found in its log, as decided.
     pub fn recovered(&self, slot: Slot, value: &Value) -> Result<(), Violation> {
         let verdict = invariants::decided_is_chosen(slot, self.chosen(slot), value);
         self.judge(Property::Recovery, verdict)
     }
 
-    /// A node casts a vote: `log_promised` is the highest promise among its earlier records.
+    /// Judges a node's vote: `log_promised` is the highest promise among its earlier records.
     pub fn casts(
         &mut self,
         member: Member,
@@ -433,13 +432,13 @@ impl Observer {
         self.binds(ballot, range, value)
     }
 
-    /// Whether this value was proposed in this slot, in whatever ballot.
+    /// Returns whether this value was proposed in this slot, in any ballot.
     pub(crate) fn was_proposed(&self, slot: Slot, value: &Value) -> bool {
         let mut all = self.proposed.iter();
         all.any(|((_, other), known)| *other == slot && known == value)
     }
 
-    /// [ballot-2] A ballot binds slots to a value.
+    /// [ballot-2] Binds slots to a value in a ballot.
     fn binds(&mut self, ballot: Ballot, range: SlotRange, value: Value) -> Result<(), Violation> {
         for slot in (range.from.0..range.to.0).map(Slot) {
             let known = *self.proposed.entry((ballot, slot)).or_insert(value);
@@ -477,13 +476,13 @@ impl Observer {
         Ok(())
     }
 
-    /// A member released this to a ring.
+    /// Notes an entry that a member released to a ring.
     pub(crate) fn releases(&mut self, ballot: Ballot, entry: RingEntry) {
         self.released.insert((ballot, entry));
         self.seen.ring_votes += 1;
     }
 
-    /// Somebody passes this on.
+    /// Judges an entry that a member passes on.
     pub(crate) fn relays(&mut self, ballot: Ballot, entry: &RingEntry) -> Result<(), Violation> {
         self.seen.relayed += 1;
         let known = self.released.contains(&(ballot, *entry));
@@ -495,7 +494,7 @@ impl Observer {
         self.judge(Property::Relayed, verdict)
     }
 
-    /// A promise leaves; `cast` are the member's highest votes, by slot.
+    /// Judges a promise that leaves; `cast` are the member's highest votes, by slot.
     pub fn promises(
         &mut self,
         member: Member,
@@ -511,7 +510,7 @@ impl Observer {
         Ok(())
     }
 
-    /// A member came back with this promise.
+    /// Judges the promise of a member that restarted.
     pub fn restarted(&self, member: Member, promised: Ballot) -> Result<(), Violation> {
         let told = self.told.get(&member).copied().unwrap_or_default();
         let verdict = invariants::promise_is_kept(told, promised);

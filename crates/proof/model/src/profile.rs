@@ -1,4 +1,4 @@
-//! What a random run is like: how many nodes, how they start, what happens how often.
+//! Profiles of random runs: number of nodes, their start, and the rates of events.
 
 use quorate_core::{
     configuration::{Configuration, Voter},
@@ -50,28 +50,28 @@ pub enum Profile {
     /// Votes that take a ring, any ring: laid anew at any moment, through members, learners,
     /// strangers, or in a star.
     Ring,
-    /// Devices that vote, give out slots and count; steps under way when they are fenced or taken
-    /// back, lost power, owners that die, frames of before.
+    /// Devices that vote, assign slots and count; steps in flight when they are fenced or
+    /// withdrawn, lost power, owners that die, old frames.
     Devices,
-    /// Clients of a volatile group that want to hear when what was decided is on disks.
+    /// Clients of a volatile group that want a notification when decided values are on disks.
     Lasting,
-    /// The disk of one node loses the end of its log, which others have heard of.
+    /// The disk of one node loses the end of its log, which it has reported to others.
     Liars,
-    /// Clients of a durable group that want to hear when what was proposed is in memory at a
+    /// Clients of a durable group that want a notification when proposed values are in memory at a
     /// quorum.
     Early,
 }
 
-/// How often a thing happens, relative to the others.
+/// Rates of events, relative to each other.
 #[derive(Clone, Copy, Debug)]
 pub struct Rates {
     /// A message arrives.
     pub deliver: u64,
-    /// Of these, in percent, one of the newest.
+    /// Percentage of these that deliver one of the newest messages.
     pub recent: u64,
     /// Records reach the disk.
     pub persist: u64,
-    /// Of these times, in percent, all of them at once.
+    /// Percentage of these in which all records reach the disk at once.
     pub persist_all: u64,
     /// A node tries to lead.
     pub campaign: u64,
@@ -91,7 +91,7 @@ pub struct Rates {
     pub start: u64,
     /// A read.
     pub read: u64,
-    /// A leader is asked to read, and hears answers to heartbeats of long ago.
+    /// A leader is asked to read, and receives answers to old heartbeats.
     pub late: u64,
     /// Bytes that were looked for are found, or not.
     pub fetch: u64,
@@ -125,13 +125,13 @@ pub struct Rates {
     pub route: u64,
     /// Something happens at devices.
     pub device: u64,
-    /// Devices of some nodes do all that is ordered and heard, for a while.
+    /// Devices of some nodes carry out all orders and receive all frames, for a while.
     pub devices: u64,
     /// A client waits until what its node has decided is on disks.
     pub last: u64,
     /// A client waits until what its node has voted for is in memory at a quorum.
     pub early: u64,
-    /// In percent: bytes get lost on the way.
+    /// Percentage of messages that lose their bytes.
     pub lose_bytes: u64,
 }
 
@@ -148,14 +148,14 @@ pub struct Plan {
     pub values: u64,
     /// Most changes of configuration offered.
     pub changes: u64,
-    /// In percent: a value takes more than one slot.
+    /// Percentage of values that take more than one slot.
     pub spans: u64,
-    /// In percent: a node is among those that have the network to themselves.
+    /// Percentage of nodes that are among those that have the network to themselves.
     pub inside: u64,
 }
 
 impl Profile {
-    /// All of them.
+    /// All profiles.
     pub const ALL: [Self; 18] = [
         Self::Mixed,
         Self::Duel,
@@ -177,7 +177,7 @@ impl Profile {
         Self::Early,
     ];
 
-    /// The name on command lines.
+    /// Returns the name on command lines.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Mixed => "mixed",
@@ -201,12 +201,12 @@ impl Profile {
         }
     }
 
-    /// The profile of this name.
+    /// Returns the profile of this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|profile| profile.name() == name)
     }
 
-    /// What a seed makes of it.
+    /// Returns the plan of a seed.
     pub fn plan(self, seed: u64) -> Plan {
         let mut dice = Dice::new(seed, self as u64 + 1);
         let mut rates = self.rates();
@@ -312,7 +312,7 @@ impl Profile {
         }
     }
 
-    /// Full replicas that form a phase-2 quorum, and auxiliaries.
+    /// Returns full replicas that form a phase-2 quorum, and auxiliaries.
     fn with_auxiliaries(nodes: usize, class: Class, dice: &mut Dice) -> Configuration {
         let members = if nodes == 5 && dice.percent(50) { 5 } else { 3 };
         let (rule, full) = match members {
@@ -519,7 +519,7 @@ fn leased(setup: Setup, dice: &mut Dice) -> Setup {
     }
 }
 
-/// Swarm testing: each seed has a character of its own.
+/// Varies the rates: swarm testing, each seed has a character of its own.
 fn swarm(rates: &mut Rates, dice: &mut Dice) {
     let mut turn = |rate: &mut u64, may_vanish: bool| match dice.below(8) {
         0 if may_vanish => *rate = 0,

@@ -1,9 +1,10 @@
-//! Situations that a run came through, counted, so that a test can tell that what it proves is
+//! Situations that a run came through, counted, so that a test can check that it proves something
 //! about them.
 
 use std::hash::{Hash, Hasher};
 
-/// How often. No part of a world's state: worlds that got somewhere by other ways are equal.
+/// Counts of situations. Not part of a world's state: worlds that reached a state by different
+/// paths are equal.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Seen {
     /// A change of configuration was chosen whose proposer is not that of the change before it.
@@ -33,9 +34,9 @@ pub struct Seen {
     pub takeovers: u64,
     /// The stream of a lost owner was closed by a leader.
     pub lost_owners: u64,
-    /// An owner told its client of bytes that are kept.
+    /// An owner confirmed to its client that bytes are kept.
     pub acknowledged: u64,
-    /// A vote, or a decision, went on record without bytes that nobody needs.
+    /// A vote, or a decision, was recorded without bytes, which were not needed.
     pub hollow: u64,
     /// A part of a run was voted for.
     pub cut: u64,
@@ -55,9 +56,9 @@ pub struct Seen {
     pub device_votes: u64,
     /// A device, or a node by one, counted a quorum.
     pub device_counted: u64,
-    /// A learner heard of a decision by a frame.
+    /// A learner learned of a decision by a frame.
     pub device_told: u64,
-    /// A leader heard what its device gave a slot to.
+    /// A leader learned the value that its device gave a slot to.
     pub given: u64,
     /// A leader took back what its device gave out.
     pub taken_back: u64,
@@ -65,18 +66,18 @@ pub struct Seen {
     pub fenced: u64,
     /// A device that was in use lost power.
     pub device_forgot: u64,
-    /// A client heard that what was decided is on disks.
+    /// A client was notified that decided values are on disks.
     pub lasting: u64,
-    /// A disk lost the end of a log that others had heard of.
+    /// A disk lost the end of a log that had been reported to others.
     pub lies: u64,
     /// A node that was not asked reminded it of that.
     pub reminded: u64,
-    /// A client heard of a slot that it is in memory at a quorum.
+    /// A client was notified that a slot is in memory at a quorum.
     pub early: u64,
 }
 
 impl Seen {
-    /// The sum of two.
+    /// Returns the sum of two.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self {

@@ -25,66 +25,66 @@ use crate::{
 /// A node's machine.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Site {
-    /// Who it is.
+    /// The node, in its present incarnation.
     pub member: Member,
     /// Its device, which may live longer than its process.
     pub device: Device,
-    /// Who the device votes for.
+    /// The member that the device votes for.
     pub device_of: Member,
-    /// What it voted for as that.
+    /// Votes of the device for that member.
     pub(crate) device_cast: BTreeMap<Slot, (Ballot, Value)>,
     /// The process; `None` while it is down.
     pub node: Option<Node>,
     /// Its log.
     pub disk: Disk,
-    /// Which process this is, counted over all nodes.
+    /// Number of the process, counted over all nodes.
     pub process: u64,
     /// Entries of the log before this were forgotten ([volatile-1]).
     pub memory_from: usize,
     /// Bytes in memory: of a batch (slot 0), or of a stream (offset 0) at a position.
     held: BTreeSet<(Value, Slot)>,
-    /// What of its decisions is applied.
+    /// State applied from its decisions.
     pub applied: Applied,
-    /// What it offers of streams, if it leads.
+    /// Offers of streams, if it leads.
     pub offering: Offering,
     /// Decided values, in slot order.
     decided: Vec<(SlotRange, Value)>,
     decided_to: Slot,
-    /// What they make of the group's time.
+    /// The decisions' effect on the group's time.
     pub time: GroupTime,
     /// Bytes looked for.
     pub fetches: Vec<(Value, SlotRange)>,
     /// Decided values that a peer asked for.
     pub serves: Vec<(NodeId, SlotRange)>,
-    /// Where it wants its log to begin, as an auxiliary ([trim-1]).
+    /// Wanted start of its log, as an auxiliary ([trim-1]).
     pub forgets: Option<Slot>,
-    /// Who said that only a snapshot tells what it lacks.
+    /// The node that reported that only a snapshot has what is missing.
     pub needs: Option<NodeId>,
-    /// Whether its log has failed.
+    /// The log has failed.
     pub failed: bool,
-    /// The sites that it can talk to, as it was told.
+    /// Sites connected to this one, by its own notifications.
     pub connected: BTreeSet<usize>,
-    /// When it wants to be woken.
+    /// Wanted time of the next wake-up.
     pub wake: Time,
     reads: BTreeMap<ReadToken, Slot>,
     /// The last read that was confirmed.
     pub confirmed: Option<ReadToken>,
     /// [snap-5] Bytes that are part of a stream by what was learned here, and are not here.
     pub lack: BTreeSet<(StreamName, u64)>,
-    /// It is being taught something without its bytes.
+    /// A value is being learned without its bytes.
     pub learns_bare: bool,
-    /// Whether the node was told that something is missing.
+    /// The node was notified that bytes are missing.
     pub told_lack: bool,
-    /// What other nodes said of their logs ([lie-2]).
+    /// Other nodes' reports of their logs ([lie-2]).
     pub witness: Witness,
-    /// Its disk has lost what others heard of, and nobody has told it yet.
+    /// The disk has lost what the site reported to others, and no peer has reminded it yet.
     pub lied: bool,
     /// [lie-5] A process was reminded of more: the next one is another incarnation.
     pub owes: bool,
 }
 
 impl Site {
-    /// A machine on which nothing has run yet.
+    /// Creates a machine on which nothing has run yet.
     pub(crate) fn new(member: Member) -> Self {
         Self {
             member,
@@ -119,7 +119,7 @@ impl Site {
         }
     }
 
-    /// The process is gone, and with it what only it knew.
+    /// Forgets the process, and its state in memory.
     pub(crate) fn forget_process(&mut self) {
         self.failed = false;
         self.connected.clear();
@@ -138,7 +138,7 @@ impl Site {
         Memory { written: Written { incarnation: self.member.incarnation, to }, boot: 0 }
     }
 
-    /// A new process has what the log holds: the bytes there, and what is decided.
+    /// Gives a new process what the log holds: the bytes there, and what is decided.
     pub(crate) fn read_back(&mut self, decided: Vec<(SlotRange, Value)>, decided_to: Slot) {
         // What is not in the log is gone.
         self.held.clear();
@@ -164,12 +164,12 @@ impl Site {
         }
     }
 
-    /// Decided values, in slot order.
+    /// Returns decided values, in slot order.
     pub(crate) fn decided(&self) -> &[(SlotRange, Value)] {
         &self.decided
     }
 
-    /// What this slot decided, if that is known here.
+    /// Returns the decided value of this slot, if that is known here.
     pub(crate) fn decided_value(&self, slot: Slot) -> Option<Value> {
         let run = self.decided.iter().find(|(range, _)| range.contains(slot));
         run.map(|(_, value)| *value)
@@ -180,19 +180,19 @@ impl Site {
         self.decided_to
     }
 
-    /// The values from the log's start to `to`, in slot order, if all are known.
+    /// Returns the values from the log's start to `to`, in slot order, if all are known.
     pub(crate) fn history(&self, to: Slot) -> Option<Vec<(Slot, Value)>> {
         let value = |slot: Slot| Some((slot, self.decided_value(slot)?));
         (self.disk.log_start().0..to.0).map(|at| value(Slot(at))).collect()
     }
 
-    /// [trim-1] The log begins later, and nothing stands for what was below.
+    /// [trim-1] Moves the start of the log, with nothing in place of what was below.
     pub(crate) fn forget(&mut self, start: Slot, known: Eras) {
         self.disk.forget(start, known);
         self.begin(start);
     }
 
-    /// A snapshot stands for everything below its log now.
+    /// Notes that a snapshot stands for everything below its log now.
     pub(crate) fn rebase(&mut self, start: Slot, eras: Eras) {
         self.disk.rebase(start, eras);
         self.begin(start);
@@ -212,7 +212,7 @@ impl Site {
         self.needs = None;
     }
 
-    /// The machine is given away: nothing of what it held is left.
+    /// Wipes the machine: nothing of what it held is left.
     pub(crate) fn wipe(&mut self, node: NodeId) {
         *self = Self {
             process: self.process,
@@ -221,9 +221,9 @@ impl Site {
         };
     }
 
-    /// The node here says that a range is decided. Returns how far it was before.
+    /// Notes a range that the node here reports as decided. Returns how far it was before.
     pub(crate) fn decides(&mut self, range: SlotRange, value: Value) -> Slot {
-        // [disk-8] What the log holds behind what it lost is not told again.
+        // [disk-8] Slots that the log holds after a lost range are not reported again.
         while self.decided_to < range.from && self.knows(self.decided_to) {
             self.decided_to = self.decided_to.next();
         }
@@ -233,14 +233,14 @@ impl Site {
         before
     }
 
-    /// The places of this value's bytes that are in memory.
+    /// Returns the places of this value's bytes that are in memory.
     pub(crate) fn bytes_of(&self, value: Value) -> impl Iterator<Item = (Value, Slot)> + '_ {
         let all = self.held.iter().copied();
         let (same, _) = Self::key(&value, Slot(0));
         all.filter(move |(held, _)| *held == same)
     }
 
-    /// Whether this byte can be read here, from memory or the log.
+    /// Returns whether this byte can be read here, from memory or the log.
     pub(crate) fn has_byte(&self, byte: (StreamName, u64)) -> bool {
         !self.lack.contains(&byte)
             && (self.held.contains(&Self::byte(byte)) || self.disk.has_byte(byte))
@@ -258,21 +258,22 @@ impl Site {
         self.held.extend(bytes);
     }
 
-    /// The same of one byte, wherever it is.
+    /// Takes one byte likewise, wherever it is.
     pub(crate) fn take_byte(&mut self, (stream, position): (StreamName, u64)) {
         if self.applied.table().next(stream).is_none_or(|next| position >= next) {
             self.held.insert(Self::byte((stream, position)));
         }
     }
 
-    /// The end of what is in memory of a stream without a gap from `position` on, at most `most`.
+    /// Returns the end of what is in memory of a stream without a gap from `position` on, at most
+    /// `most`.
     pub fn held_to(&self, stream: StreamName, position: u64, most: u64) -> u64 {
         let here = |at: &u64| self.held.contains(&Self::byte((stream, *at)));
         position + (position..most).take_while(here).count() as u64
     }
 
-    /// Bytes of this stream below `next` are applied, or will never be: nobody asks this memory for
-    /// them.
+    /// Drops bytes of this stream below `next`: they are applied, or never will be, and will not be
+    /// read from memory again.
     pub(crate) fn drop_stream(&mut self, stream: StreamName, next: u64) {
         let (same, next) = Self::byte((stream, next));
         self.held.retain(|(held, at)| *held != same || *at >= next);
@@ -285,12 +286,12 @@ impl Site {
         held.filter(|entry| batch(entry)).map(|(v, _)| *v).collect()
     }
 
-    /// A read is asked, when everything below `known` was known to be decided.
+    /// Notes a read, asked when everything below `known` was known to be decided.
     pub(crate) fn asks(&mut self, token: ReadToken, known: Slot) {
         self.reads.insert(token, known);
     }
 
-    /// A read is answered, or never will be. Returns what was known when it was asked.
+    /// Ends a read that is answered, or never will be. Returns what was known when it was asked.
     pub(crate) fn end_read(&mut self, token: ReadToken) -> Option<Slot> {
         self.reads.remove(&token)
     }
@@ -309,20 +310,20 @@ impl Site {
         (Value::Content { stream, offset }, Slot(position))
     }
 
-    /// [snap-5] Whether bytes may be missing that are kept: of what was learned without them and is
-    /// not applied, that is not known.
+    /// [snap-5] Returns whether bytes may be missing that are kept: for content that was learned
+    /// without them and is not applied, that is not known.
     pub(crate) fn lacks(&self) -> bool {
         !self.lack.is_empty() || self.disk.bare_to() > self.applied.to()
     }
 
-    /// Whether nothing is missing of `value` in these slots: all its bytes are in memory, or nobody
-    /// needs any of them.
+    /// Returns whether nothing is missing of `value` in these slots: all its bytes are in memory,
+    /// or none are needed.
     pub fn holds(&self, value: &Value, range: SlotRange) -> bool {
         self.held_of(value, range) == range
     }
 
-    /// The first part of these slots of whose value nothing is missing. Of content, the part that
-    /// nobody needs is told apart from the part that is here, as they are recorded apart.
+    /// Returns the first part of these slots of whose value nothing is missing. Of content, the
+    /// part that is not needed is separated from the part that is here, as they are recorded apart.
     pub fn held_of(&self, value: &Value, range: SlotRange) -> SlotRange {
         let needless = self.needless_to(value, range);
         if needless > range.from {
@@ -334,14 +335,14 @@ impl Site {
         SlotRange::new(range.from, to.unwrap_or(range.to))
     }
 
-    /// [stream-4] The end of the first part of these slots that is a no-op whatever is decided
-    /// before it: by the table, or by a record of before, when the table was further.
+    /// [stream-4] Returns the end of the first part of these slots that is a no-op whatever is
+    /// decided before it: by the table, or by an earlier record, when the table was further.
     fn needless_to(&self, value: &Value, range: SlotRange) -> Slot {
         let Value::Content { stream, offset } = *value else {
             return range.from;
         };
         if offset > range.from.0 {
-            // Nobody's, and nobody knows that before the slot is applied.
+            // The slot belongs to no stream, which is unknown before it is applied.
             return range.from;
         }
         let needed = self.applied.table().may_append(stream, offset, range);
@@ -352,7 +353,8 @@ impl Site {
         range.from.plus(slots.take_while(known).count() as u64)
     }
 
-    /// The node looks for these bytes. Of content, all that is looked for of a value is one range.
+    /// Notes that the node looks for these bytes. Of content, all that is looked for of a value is
+    /// one range.
     pub(crate) fn wants(&mut self, value: Value, range: SlotRange) {
         let same = |(known, _): &&mut (Value, SlotRange)| *known == value && value.may_span();
         if let Some((_, known)) = self.fetches.iter_mut().find(same) {
@@ -363,7 +365,8 @@ impl Site {
         }
     }
 
-    /// The next part of content that was looked for, and of which nothing is missing any more.
+    /// Returns the next part of content that was looked for, and of which nothing is missing any
+    /// more.
     pub(crate) fn found(&mut self, value: &Value) -> Option<SlotRange> {
         let spans = value.may_span();
         let at = self.fetches.iter().position(|(known, _)| spans && known == value)?;
@@ -378,7 +381,7 @@ impl Site {
         Some(held)
     }
 
-    /// Slots below are decided: nobody looks for content there.
+    /// Drops searches below a decided slot: content is not looked for there.
     pub(crate) fn forget_fetches(&mut self, slot: Slot) {
         for (value, range) in &mut self.fetches {
             if value.may_span() {
@@ -388,20 +391,20 @@ impl Site {
         self.fetches.retain(|(_, range)| !range.is_empty());
     }
 
-    /// Where the bytes of `value` begin in a record for these slots: what nobody needs is recorded
-    /// apart. `None` if bytes are missing.
+    /// Returns where the bytes of `value` begin in a record for these slots: the part that is not
+    /// needed is recorded apart. `None` if bytes are missing.
     pub(crate) fn recorded(&self, value: &Value, range: SlotRange) -> Option<Slot> {
         let from = self.needless_to(value, range);
         let here = |slot| self.held.contains(&Self::key(value, Slot(slot)));
         (!value.has_bytes() || (from.0..range.to.0).all(here)).then_some(from)
     }
 
-    /// Whether the bytes of `value` in this slot can be sent to somebody.
+    /// Returns whether the bytes of `value` in this slot can be sent to another node.
     pub(crate) fn can_give(&self, value: &Value, slot: Slot) -> bool {
         self.held.contains(&Self::key(value, slot)) || self.disk.has_bytes(slot, value)
     }
 
-    /// These slots, cut where the bytes of `value` begin or cease to be here to be sent.
+    /// Returns these slots, cut where the bytes of `value` begin or cease to be here to be sent.
     pub(crate) fn parts(&self, range: SlotRange, value: Value) -> Vec<(SlotRange, Value, bool)> {
         let mut parts: Vec<(SlotRange, Value, bool)> = Vec::new();
         for slot in (range.from.0..range.to.0).map(Slot) {
@@ -422,12 +425,12 @@ impl Site {
         }
     }
 
-    /// Whether this slot is decided here, and its value known.
+    /// Returns whether this slot is decided here, and its value known.
     fn knows(&self, slot: Slot) -> bool {
         self.decided.iter().any(|(range, _)| range.contains(slot))
     }
 
-    /// Whether somebody could learn the chosen value of this slot from here.
+    /// Returns whether another node could learn the chosen value of this slot from here.
     pub fn can_tell(&self, slot: Slot, value: &Value) -> bool {
         let Some(node) = &self.node else { return false };
         let vote = node.acceptor().vote(slot);
@@ -437,7 +440,7 @@ impl Site {
         told || (slot < self.disk.log_start() && !node.is_hollow())
     }
 
-    /// The highest ballot that this member remembers to have promised.
+    /// Returns the highest ballot that this member remembers to have promised.
     pub(crate) fn voted_before(&self) -> Ballot {
         let promised = |record: &Record| match record {
             Record::Promise { ballot } | Record::Vote { ballot, .. } => *ballot,
@@ -448,7 +451,7 @@ impl Site {
         ballots.max().unwrap_or_default()
     }
 
-    /// The highest vote per slot that this member remembers.
+    /// Returns the highest vote per slot that this member remembers.
     pub(crate) fn cast(&self) -> BTreeMap<Slot, (Ballot, Value)> {
         let mut cast = BTreeMap::new();
         for entry in &self.disk.entries()[self.memory_from.min(self.disk.entries().len())..] {

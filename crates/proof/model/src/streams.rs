@@ -1,6 +1,6 @@
-//! Byte streams around the core: what clients gave, what a node has applied of it, what a leader
-//! offers, and who judges the outcome. A byte is its ⟨inner stream, position⟩ here: [value-2] binds
-//! that to one value for ever.
+//! Byte streams around the core: bytes that clients gave, bytes that a node has applied, a leader's
+//! offers, and the judge of the outcome. A byte is its ⟨inner stream, position⟩ here: [value-2]
+//! binds that to one value permanently.
 
 pub mod applied;
 pub mod clients;
@@ -12,13 +12,13 @@ use quorate_core::{
     value::{StreamName, Value},
 };
 
-/// [stream-1] The position of the byte that content with this offset has in a slot. Slots below the
-/// offset have none that a stream could reach.
+/// [stream-1] Returns the position of the byte that content with this offset has in a slot. Slots
+/// below the offset have none that a stream could reach.
 pub const fn position(offset: u64, slot: Slot) -> u64 {
     slot.0.wrapping_sub(offset)
 }
 
-/// The bytes of content in these slots.
+/// Returns the bytes of content in these slots.
 pub fn bytes_of(
     value: &Value,
     range: SlotRange,

@@ -32,7 +32,7 @@ use crate::{
     streams::{clients::Clients, judge::Judge},
 };
 
-/// Nobody waits for this moment.
+/// A moment that is never waited for.
 pub const NEVER: Time = Time(u64::MAX);
 
 /// The rate of a clock that is right.
@@ -46,22 +46,22 @@ fn scaled(time: u64, by: u64, of: u64) -> u64 {
 /// A message in the soup, where it stays forever.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Parcel {
-    /// Who said it, in which incarnation.
+    /// The sender, in its incarnation.
     pub from: Member,
-    /// To whom.
+    /// The receiver.
     pub to: NodeId,
     /// What.
     pub message: Message,
-    /// Whether the bytes of its value travel along.
+    /// The bytes of its value travel along.
     pub bytes: bool,
-    /// Which process said it, and how far its log was then ([lie-1]).
+    /// The sending process, and how far its log was then ([lie-1]).
     pub said: Option<(u64, u64)>,
 }
 
 /// Everything.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct World {
-    /// How it was set up.
+    /// The setup of the world.
     pub setup: Setup,
     /// The nodes' machines; node n at n − 1.
     pub sites: Vec<Site>,
@@ -69,35 +69,35 @@ pub struct World {
     pub frames: Vec<Frame>,
     /// All messages ever sent.
     pub soup: Vec<Parcel>,
-    /// Who watches.
+    /// The observer of all properties.
     pub observer: Observer,
     /// The time.
     pub now: Time,
-    /// Whether every message counts, repeats too: in the second act.
+    /// Every message counts, repeats too: in the second act.
     pub in_order: bool,
-    /// Who holds what was judged when this era had begun, and slots below this one were chosen.
+    /// Holders were judged when this era had begun, and slots below this one were chosen.
     judged: (Era, Slot),
     processes: u64,
     /// Reads that were answered by a lease.
     pub leased: u64,
-    /// What clients asked of streams, and gave.
+    /// Clients' requests to streams, and the bytes they gave.
     pub clients: Clients,
-    /// Who judges what became of it.
+    /// The judge of the streams' output.
     streams: Judge,
-    /// What this run came through, of what happens to machines.
+    /// Counts of situations at machines.
     pub(crate) seen: Seen,
 }
 
 /// Node ids that one machine may have, one after the other, are this far apart.
 const MACHINES_MAX: u32 = 16;
 
-/// The machine of a node, or of one that was there before it.
+/// Returns the machine of a node, or of one that was there before it.
 pub const fn site_of(node: NodeId) -> usize {
     ((node.0 - 1) % MACHINES_MAX) as usize
 }
 
 impl World {
-    /// All nodes up, connected, and started.
+    /// Creates a world with all nodes up, connected, and started.
     pub fn new(setup: Setup, watched: Watched) -> Result<Self, Violation> {
         let mut observer = Observer::new(&setup.founding, watched);
         if setup.early {
@@ -127,13 +127,13 @@ impl World {
         Ok(world)
     }
 
-    /// What this run came through.
+    /// Returns the counts of situations.
     pub fn seen(&self) -> Seen {
         let seen = self.seen.plus(self.observer.seen());
         seen.plus(self.streams.seen())
     }
 
-    /// The class of the group.
+    /// Returns the class of the group.
     pub fn class(&self) -> Class {
         self.setup.founding.class()
     }
@@ -288,14 +288,14 @@ impl World {
         self.judge_holders()
     }
 
-    /// A snapshot of its own stands for everything below `to`: of what this node has decided, and
-    /// has.
+    /// Trims a log: a snapshot of its own stands for everything below `to`: of what this node has
+    /// decided, and has.
     fn trim(&mut self, at: usize, to: Slot) -> Result<(), Violation> {
         let site = &mut self.sites[at];
         let Some(node) = site.node.as_ref().filter(|_| !site.failed) else {
             return Ok(());
         };
-        // Nobody who has forgotten what is below has a snapshot.
+        // A node that has forgotten what is below has no snapshot.
         let news = to > node.log_start() && to <= node.decided_to() && !node.is_hollow();
         let Some(history) = site.history(to).filter(|_| news) else {
             return Ok(());
@@ -309,7 +309,7 @@ impl World {
         self.step(at, Input::Trimmed(to))
     }
 
-    /// The snapshot that stands below the log of one node comes to another, leading or not.
+    /// Installs the snapshot that stands below the log of one node at another, leading or not.
     fn install(&mut self, at: usize, from: usize) -> Result<(), Violation> {
         let source = &self.sites[from];
         let snapshot = source.disk.snapshot().filter(|_| source.node.is_some());
@@ -326,7 +326,7 @@ impl World {
         self.step(at, Input::Installed { to, eras })
     }
 
-    /// [trim-1] An auxiliary's log begins where it asked for.
+    /// [trim-1] Moves an auxiliary's log start to where it asked for.
     fn forget(&mut self, at: usize) -> Result<(), Violation> {
         let site = &mut self.sites[at];
         let Some(to) = site.forgets.take().filter(|_| !site.failed) else {
@@ -345,8 +345,8 @@ impl World {
         self.step(at, Input::Forgotten(to))
     }
 
-    /// [join-2] Nobody needs the machine of a node that was removed: emptied, it joins as a new
-    /// node, as a folder without an identity gets an id that nobody has had.
+    /// [join-2] Gives the machine of a removed node to a new one: emptied, it joins as a new node,
+    /// as a folder without an identity gets an id that was never used.
     fn wipe(&mut self, at: usize) -> Result<(), Violation> {
         let node = self.sites[at].member.node;
         let eras = self.observer.eras();
@@ -365,8 +365,9 @@ impl World {
         self.start(at, false)
     }
 
-    /// [era-12], [trim-1] No phase-1 quorum of the members that may promise is without a holder of
-    /// any chosen value. A node that has noticed damage promises nothing that it lost ([disk-8]).
+    /// [era-12], [trim-1] Checks that no phase-1 quorum of the members that may promise is without
+    /// a holder of any chosen value. A node that has noticed damage promises nothing that it lost
+    /// ([disk-8]).
     fn judge_holders(&mut self) -> Result<(), Violation> {
         let now = (self.observer.era(), self.observer.chosen_to());
         if !self.setup.holders || self.judged == now {
@@ -376,7 +377,7 @@ impl World {
         let configuration = self.observer.configuration();
         for slot in (Slot::FIRST.0..now.1.0).map(Slot) {
             let value = self.observer.chosen(slot).expect("below what is chosen");
-            // [stream-4] Nobody needs the bytes of a no-op.
+            // [stream-4] The bytes of a no-op are not needed.
             let content = matches!(value, Value::Content { .. });
             let bytes = !content || self.streams.appended(slot).is_some();
             let lacks =
@@ -389,13 +390,13 @@ impl World {
         Ok(())
     }
 
-    /// What the clock of this node shows.
+    /// Returns the reading of this node's clock.
     pub(crate) fn time(&self, at: usize) -> Time {
         let rate = self.setup.rates_ppm.get(at).copied().unwrap_or(RIGHT_PPM);
         Time(scaled(self.now.0, rate, RIGHT_PPM))
     }
 
-    /// When the clock of this node will show that, or more.
+    /// Returns when the clock of this node will show that, or more.
     fn moment(&self, at: usize, time: Time) -> Time {
         let rate = self.setup.rates_ppm.get(at).copied().unwrap_or(RIGHT_PPM);
         match (time, rate) {
@@ -404,7 +405,7 @@ impl World {
         }
     }
 
-    /// [read-4] Whoever asks at this moment must see everything that anybody knew to be decided.
+    /// [read-4] Checks that a read at this moment sees everything that any node knew to be decided.
     fn read_by_lease(&mut self, at: usize) -> Result<(), Violation> {
         let now = self.time(at);
         let leased = self.sites[at].node.as_ref().and_then(|node| node.leased_read(now));
@@ -445,7 +446,7 @@ impl World {
             return self.learn_bare(site_of(to), from, message);
         }
         let message = match message {
-            // Of a decided run the part that nobody needs is learned apart from the rest, which is
+            // The part of a decided run that is not needed is learned apart from the rest, which is
             // asked for again: they are recorded apart.
             Message::Learn { range, value } if !held => {
                 Message::Learn { range: site.held_of(&value, range), value }
@@ -474,7 +475,7 @@ impl World {
         self.step(at, Input::Persisted(seq))
     }
 
-    /// These records are on stable storage now.
+    /// Notes that these records are on stable storage now.
     fn on_stable(&mut self, at: usize, records: &[Record]) -> Result<(), Violation> {
         if self.class() == Class::Volatile {
             return Ok(());
@@ -501,8 +502,8 @@ impl World {
         self.on_stable(at, &records)
     }
 
-    /// [less-4] Of the votes of this node nobody hears again but of those on its disk: `written`,
-    /// if not all of that will be.
+    /// [less-4] Marks the votes of this node as forgotten, except those on its disk; with
+    /// `written`, except those on stable storage, where the rest is lost too.
     fn forget_memory(&mut self, at: usize, written: bool) {
         let site = &self.sites[at];
         let has = |ballot, slot| site.disk.has_vote(ballot, slot, written);
@@ -513,7 +514,8 @@ impl World {
         self.start_asking(at, forget, u32::MAX)
     }
 
-    /// The same where only the sites of this address book are asked; the others remind it later.
+    /// Starts a node where only the sites of this address book are asked; the others remind it
+    /// later.
     fn start_asking(&mut self, at: usize, forget: bool, book: u32) -> Result<(), Violation> {
         self.processes += 1;
         let recalled = self.recalled(at, book);
@@ -529,7 +531,8 @@ impl World {
             recovered.votes.clear();
             recovered.hard.promised = Ballot::ZERO;
         } else if found.forgotten || recalled.is_some() || site.owes {
-            // [disk-8], [lie-4], [volatile-1] It owns up to it, under a new name.
+            // [disk-8], [lie-4], [volatile-1] The node acknowledges the loss, under a new
+            // incarnation.
             let heard = recalled.map_or(0, |memory| memory.written.incarnation.0);
             site.owes = false;
             site.memory_from = site.disk.entries().len();
@@ -590,7 +593,7 @@ impl World {
         asked.fold(Memory::default(), Memory::max)
     }
 
-    /// A node is told that it fell behind, if it is: it must have lost something.
+    /// Notifies a node that it fell behind, if it did: it must have lost something.
     fn tell_behind(
         &mut self,
         at: usize,
@@ -604,8 +607,8 @@ impl World {
         self.observer.judge(Property::Durable, verdict)
     }
 
-    /// [lie-2] [lie-5] Whether a message counts of a process whose log was that far. Those of its
-    /// earlier processes do: they were true when they were sent.
+    /// [lie-2] [lie-5] Returns whether a message counts of a process whose log was that far.
+    /// Messages of its earlier processes do: they were true when they were sent.
     fn believes(
         &mut self,
         at: usize,
@@ -619,7 +622,7 @@ impl World {
         match self.sites[at].witness.hear(from, to) {
             Ok(()) => Ok(true),
             Err(remembered) => {
-                // A node that has less was told so before it said anything.
+                // A node that has less was notified of it before it sent anything.
                 let verdict = Err(format!(
                     "node {from} runs with write {to}, and said {remembered:?} before"
                 ));
@@ -629,8 +632,8 @@ impl World {
         }
     }
 
-    /// The disk of a node that is down has lost the end of what others remember of its log; it
-    /// starts.
+    /// Starts a node that was down, and whose disk has lost the end of what others remember of its
+    /// log.
     fn lie(&mut self, at: usize, lost: u64, book: u32) -> Result<(), Violation> {
         let remembered = self.recalled(at, u32::MAX).written;
         let same = remembered.to > 0 && remembered.incarnation == self.sites[at].member.incarnation;
@@ -694,7 +697,7 @@ impl World {
         self.sites[at].take_bytes(news);
         let held = self.sites[at].held_of(&value, range);
         if held.to < range.to {
-            // Nobody has the rest at the moment.
+            // No node has the rest at the moment.
             self.sites[at].fetches.push((value, range));
         }
         if held.is_empty() {
@@ -723,7 +726,7 @@ impl World {
             .collect();
         for (range, value, bytes) in parts {
             let message = Message::Learn { range, value };
-            // [snap-5] What lies beside the log does not go along.
+            // [snap-5] Bytes outside the log do not go along.
             let content = matches!(value, Value::Content { .. });
             let beside = self.setup.bare && content && !range.from.0.is_multiple_of(3);
             self.post(at, to, message, bytes && !beside);
@@ -731,7 +734,7 @@ impl World {
         Ok(())
     }
 
-    /// The site that leads in the highest ballot, if any does.
+    /// Returns the site that leads in the highest ballot, if any does.
     pub fn leader(&self) -> Option<usize> {
         let ballot = |at: &usize| {
             let leading = self.sites[*at].node.as_ref().and_then(Node::leading);
@@ -740,23 +743,23 @@ impl World {
         (0..self.sites.len()).filter(|at| ballot(at).is_some()).max_by_key(|at| ballot(at))
     }
 
-    /// Whether the node here leads.
+    /// Returns whether the node here leads.
     pub fn leads(&self, at: usize) -> bool {
         let node = self.sites[at].node.as_ref();
         node.is_some_and(|node| node.role() == Role::Leader)
     }
 
-    /// How far the node here has decided.
+    /// Returns the end of the slots that the node here has decided.
     pub fn decided_to(&self, at: usize) -> Slot {
         self.sites[at].decided_to()
     }
 
-    /// The era of the node here.
+    /// Returns the era of the node here.
     pub fn era(&self, at: usize) -> Option<Era> {
         self.sites[at].node.as_ref().map(Node::era)
     }
 
-    /// When the node here wants to be woken; now, if that is past or it did not say.
+    /// Returns when the node here wants to be woken; now, if that is past or unknown.
     pub fn due(&self, at: usize) -> Time {
         match self.sites[at].wake {
             NEVER => self.now,
@@ -764,7 +767,7 @@ impl World {
         }
     }
 
-    /// The current members of this world, up or not.
+    /// Returns the current members of this world, up or not.
     pub fn members(&self) -> Vec<Member> {
         self.sites.iter().map(|site| site.member).collect()
     }

@@ -1,4 +1,4 @@
-//! Who checks passwords: slow work, for a thread of its own.
+//! Password checks: slow work, for a thread of its own.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -6,14 +6,15 @@ use crate::Claim;
 
 /// Takes passwords to be checked, and says later whether they fit.
 pub trait Checker: fmt::Debug {
-    /// Whether it is taken: the verdict comes with this ticket. `false`: too many wait.
+    /// Returns whether the check is accepted: the verdict comes with this ticket. `false`: too many
+    /// wait.
     fn check(&mut self, ticket: u64, hash: &str, password: &[u8]) -> bool;
 
-    /// The next verdict: whether the password of that ticket fits its hash.
+    /// Returns the next verdict: whether the password of that ticket fits its hash.
     fn verdict(&mut self) -> Option<(u64, bool)>;
 }
 
-/// Passwords under check, and for whom.
+/// Passwords under check, and their requesters.
 #[derive(Debug)]
 pub struct Desk<T> {
     checker: Option<Box<dyn Checker + Send>>,
@@ -27,17 +28,17 @@ impl<T> Default for Desk<T> {
     }
 }
 
-/// Why a password is not checked.
+/// Reason that a password is not checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotChecked {
-    /// Nobody does that here.
+    /// There is no checker here.
     Never,
     /// Too many wait.
     Busy,
 }
 
 impl<T> Desk<T> {
-    /// With who checks them.
+    /// Creates a desk with a checker.
     pub fn new(checker: Box<dyn Checker + Send>) -> Self {
         Self { checker: Some(checker), ..Self::default() }
     }
@@ -54,12 +55,13 @@ impl<T> Desk<T> {
         Ok(ticket)
     }
 
-    /// Nobody waits for this verdict any more.
+    /// Drops the request: its verdict is not needed any more.
     pub fn forget(&mut self, ticket: u64) {
         self.open.remove(&ticket);
     }
 
-    /// The next verdict that somebody waits for: the ticket, whose, and whether the password fits.
+    /// Returns the next verdict that is still needed: the ticket, its requester, and whether the
+    /// password fits.
     pub fn verdict(&mut self) -> Option<(u64, T, bool)> {
         let checker = self.checker.as_mut()?;
         loop {

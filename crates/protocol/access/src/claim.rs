@@ -1,4 +1,4 @@
-//! Who somebody says they are, until their password is checked.
+//! Claimed identities, until their passwords are checked.
 
 use crate::{Name, Users, name::DEFAULT, users::NOBODYS};
 
@@ -9,10 +9,10 @@ pub struct Claim {
     hash: Box<str>,
 }
 
-/// What is to be made of a name and a password.
+/// Treatment of a name and a password.
 #[derive(Debug)]
 pub enum Claimed {
-    /// There are no users: everybody is the default one.
+    /// There are no users: all callers are the default one.
     Pointless,
     /// The default user needs no password.
     Granted,
@@ -21,7 +21,8 @@ pub enum Claimed {
 }
 
 impl Claimed {
-    /// Who says to be this, as things stand. Who names nobody waits as long as who names somebody.
+    /// Returns the treatment of a claim to be this user, as things stand. A caller that names an
+    /// unknown user waits as long as one that names a known one.
     pub fn of(users: &Users, name: &[u8]) -> Self {
         let name = std::str::from_utf8(name).ok().and_then(Name::new);
         let user = name.as_ref().and_then(|name| users.get(name.as_str()));
@@ -42,12 +43,13 @@ impl Claimed {
 }
 
 impl Claim {
-    /// What the password has to fit.
+    /// Returns the hash that the password has to fit.
     pub fn hash(&self) -> &str {
         &self.hash
     }
 
-    /// The password fits: whose it is, unless that has changed meanwhile.
+    /// Returns the name that was claimed once the password fits, unless the user has changed
+    /// meanwhile.
     pub fn proved(self, users: Option<&Users>) -> Option<Name> {
         let user = users.and_then(|users| users.get(self.name.as_str()))?;
         (user.hash.as_deref() == Some(&*self.hash)).then_some(self.name)
@@ -81,8 +83,8 @@ mod tests {
         let proved = to_prove(&users, b"ann").proved(Some(&users));
         assert_eq!(proved.unwrap().as_str(), "ann");
         assert_eq!(to_prove(&users, b"ann").proved(None), None);
-        // Of nobody, of who has none, of what is no name: a hash that nothing fits, and nobody even
-        // then.
+        // An unknown user, one without a password, and an invalid name: a hash that no password
+        // fits, and no user even then.
         set(&mut users, "certified", Password::None);
         for name in [&b"eve"[..], b"certified", b"\xff", b"", b"default"] {
             let claim = to_prove(&users, name);

@@ -1,4 +1,4 @@
-//! What is asked of the table of users, and what it answers; as values and as bytes.
+//! Commands to the table of users, and its answers; as values and as bytes.
 
 use std::fmt;
 
@@ -7,10 +7,10 @@ use crate::{
     role::Role,
 };
 
-/// What becomes of a user's password.
+/// Change of a user's password.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Password {
-    /// It stays as it is.
+    /// The password stays as it is.
     Keep,
     /// There is none: only a certificate lets the user in.
     None,
@@ -36,9 +36,9 @@ pub enum Command {
     Set {
         /// Who.
         name: String,
-        /// What they may do; `None`: as before.
+        /// The user's role; `None`: as before.
         role: Option<Role>,
-        /// How they prove who they are, besides certificates.
+        /// The user's proof of identity, besides certificates.
         password: Password,
     },
     /// There is no such user any more.
@@ -46,11 +46,11 @@ pub enum Command {
         /// Who.
         name: String,
     },
-    /// There are no users any more: everybody may do everything again.
+    /// Removes all users: all callers may do everything again.
     Open,
 }
 
-/// Why nothing was done.
+/// Reason for a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Denied {
@@ -64,7 +64,7 @@ pub enum Denied {
     NoRole = 19,
     /// As many users as there may be.
     Full = 20,
-    /// Nobody could change users any more.
+    /// No user could change users any more.
     LastAdmin = 21,
     /// The hash is none of this version.
     Hash = 22,
@@ -79,7 +79,7 @@ const OPEN: u8 = 3;
 const DONE: u8 = 0;
 
 impl Command {
-    /// As bytes.
+    /// Encodes the command.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         match self {
@@ -105,7 +105,7 @@ impl Command {
         out
     }
 
-    /// The reverse; `None` for what this version does not understand.
+    /// Decodes a command; `None` if this version does not understand it.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut fields = Fields(bytes);
         let command = match fields.byte()? {
@@ -156,12 +156,12 @@ impl fmt::Display for Denied {
     }
 }
 
-/// A reply as bytes.
+/// Encodes a reply.
 pub fn encode_reply(reply: Reply, out: &mut Vec<u8>) {
     out.push(reply.map_or_else(|denied| denied as u8, |()| DONE));
 }
 
-/// The reverse.
+/// Decodes a reply.
 pub fn decode_reply(bytes: &[u8]) -> Option<Reply> {
     match *bytes {
         [DONE] => Some(Ok(())),

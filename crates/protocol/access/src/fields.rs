@@ -1,7 +1,7 @@
 //! Fields of commands and of the table as bytes: big-endian, taken off the front, bounded by what
 //! is there.
 
-/// What is left.
+/// The remaining bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fields<'a>(pub(crate) &'a [u8]);
 
@@ -16,7 +16,7 @@ impl<'a> Fields<'a> {
         Some(u16::from_be_bytes([self.byte()?, self.byte()?]))
     }
 
-    /// A text with its length before it.
+    /// Reads a text with its length before it.
     pub(crate) fn text(&mut self) -> Option<&'a str> {
         let length = usize::from(self.short()?);
         let (bytes, rest) = self.0.split_at_checked(length)?;

@@ -1,10 +1,10 @@
-//! Who may do what.
+//! Access control: users and roles.
 //!
-//! [`users`] is replicated state: equal on every node behind equal slots, changed by the commands
-//! in [`command`] alone. As long as there is no user, everybody who was let in may do everything;
-//! from the first one on, who has no role may do nothing ([access-1]). A node asks the table at
-//! every request, so a role that is taken away is gone at once ([access-2]). [`password`] makes and
-//! checks hashes: too slow for a thread that has something else to do.
+//! [`users`] is replicated state: equal on every node after equal slots, changed by the commands in
+//! [`command`] alone. As long as there is no user, every admitted client may do everything; from
+//! the first user on, a client without a role may do nothing ([access-1]). A node consults the
+//! table at every request, so a revoked role takes effect at once ([access-2]). [`password`] makes
+//! and checks hashes: too slow for a thread that has something else to do.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::cast_possible_truncation))]
 

@@ -5,7 +5,7 @@ use std::{borrow::Borrow, fmt};
 
 /// No name is longer: it is a label of a DNS name.
 pub const NAME_BYTES_MAX: usize = 63;
-/// Who has not said who they are.
+/// Name of callers that have not identified themselves.
 pub const DEFAULT: &str = "default";
 
 /// A user's name: small letters, digits and dashes.
@@ -13,7 +13,7 @@ pub const DEFAULT: &str = "default";
 pub struct Name(String);
 
 impl Name {
-    /// `None`: this is no name.
+    /// Creates a name; `None`: the text is no name.
     pub fn new(text: &str) -> Option<Self> {
         let fine = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
         let is_name = (1..=NAME_BYTES_MAX).contains(&text.len())
@@ -23,12 +23,12 @@ impl Name {
         is_name.then(|| Self(text.to_owned()))
     }
 
-    /// As it is written.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether it stands for those who have not said who they are.
+    /// Returns whether the name stands for callers that have not identified themselves.
     pub fn is_default(&self) -> bool {
         self.0 == DEFAULT
     }

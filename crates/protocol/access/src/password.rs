@@ -7,12 +7,13 @@ use argon2::{
 
 /// No password is longer.
 pub const PASSWORD_BYTES_MAX: usize = 512;
-/// What a hash may ask for: it comes out of the log, and must not take all the memory.
+/// Bounds on the cost that a hash may ask for: it comes out of the log, and must not take all the
+/// memory.
 const MEMORY_KIB_MAX: u32 = 64 << 10;
 const PASSES_MAX: u32 = 8;
 const LANES_MAX: u32 = 4;
 
-/// Why there is no hash.
+/// Reason that there is no hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unusable {
     /// Nothing was typed.
@@ -37,7 +38,7 @@ impl std::fmt::Display for Unusable {
 
 impl std::error::Error for Unusable {}
 
-/// The hash of a password, with salt of its own.
+/// Returns the hash of a password, with salt of its own.
 pub fn hash(password: &[u8]) -> Result<String, Unusable> {
     match password.len() {
         0 => Err(Unusable::Empty),
@@ -49,7 +50,8 @@ pub fn hash(password: &[u8]) -> Result<String, Unusable> {
     }
 }
 
-/// Whether this is the password of that hash. Takes as long for a wrong one as for the right one.
+/// Returns whether this is the password of that hash. Takes as long for a wrong one as for the
+/// right one.
 pub fn fits(hash: &str, password: &[u8]) -> bool {
     let Ok(hash) = PasswordHash::new(hash) else {
         return false;

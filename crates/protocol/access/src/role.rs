@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
-/// What somebody may do.
+/// Permissions of a user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Role {
@@ -18,10 +18,10 @@ pub enum Role {
 }
 
 impl Role {
-    /// All of them, the least first.
+    /// All roles, the least first.
     pub const ALL: [Self; 4] = [Self::Reader, Self::Writer, Self::Operator, Self::Admin];
 
-    /// As people write it.
+    /// Returns the name for people.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Reader => "reader",
@@ -31,7 +31,7 @@ impl Role {
         }
     }
 
-    /// The reverse of its number.
+    /// Returns the role of this number.
     pub(crate) fn numbered(number: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|role| *role as u8 == number)
     }

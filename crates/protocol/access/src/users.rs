@@ -15,18 +15,18 @@ use crate::{
 pub const USERS_MAX: usize = 1024;
 /// No hash of a password is longer.
 pub const HASH_BYTES_MAX: usize = 255;
-/// How every hash of a password begins.
+/// Prefix of every hash of a password.
 const HASH_BEGINS: &str = "$argon2id$";
-/// A hash that no password fits: who names nobody waits as long as who names somebody.
+/// A hash that no password fits: a caller that names an unknown user waits as long as one that
+/// names a known one.
 pub const NOBODYS: &str = "$argon2id$v=19$m=19456,t=2,p=1$c29tZXNhbHRzb21lc2FsdA$\
     AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
 
 const FORMAT: u8 = 1;
 
-/// Somebody who may do something.
+/// A user with a role.
 #[derive(Clone, PartialEq, Eq)]
 pub struct User {
-    /// What they may do.
     pub role: Role,
     /// The hash of their password, in the form of PHC; `None`: only a certificate lets them in.
     pub hash: Option<Box<str>>,
@@ -48,29 +48,29 @@ pub struct Users {
 }
 
 impl Users {
-    /// Nobody: everybody may do everything.
+    /// No users: all callers may do everything.
     pub const NONE: Self = Self { by_name: BTreeMap::new() };
 
-    /// [access-1] Whether everybody who was let in may do everything: there are no users.
+    /// [access-1] Returns whether every admitted client may do everything: there are no users.
     pub fn is_open(&self) -> bool {
         self.by_name.is_empty()
     }
 
-    /// All of them, in the order of their names.
+    /// Returns all users, in the order of their names.
     pub fn iter(&self) -> impl Iterator<Item = (&Name, &User)> {
         self.by_name.iter()
     }
 
-    /// The user of this name.
+    /// Returns the user of this name.
     pub fn get(&self, name: &str) -> Option<&User> {
         self.by_name.get(name)
     }
 
-    /// [access-1] What somebody may do, who proved to be `who` by a certificate, and to be `user`
-    /// by a password; `None`: nothing.
+    /// [access-1] Returns the role of a caller that proved to be `who` by a certificate, and to be
+    /// `user` by a password; `None`: nothing is permitted.
     ///
-    /// A password counts more than a certificate: it was given later. A user that is removed is
-    /// nobody, and does not become [`DEFAULT`].
+    /// A password counts more than a certificate: it was given later. A user that is removed has no
+    /// role, and does not become [`DEFAULT`].
     pub fn role(&self, who: &Who, user: Option<&str>) -> Option<Role> {
         if self.is_open() {
             return Some(Role::Admin);
@@ -84,7 +84,8 @@ impl Users {
         }
     }
 
-    /// What those may do who have not said who they are. A password of theirs would be one to give.
+    /// Returns the role of callers that have not identified themselves. If the default user has a
+    /// password, it has to be given.
     fn role_of_nobody(&self) -> Option<Role> {
         let default = self.get(DEFAULT)?;
         default.hash.is_none().then_some(default.role)
@@ -97,7 +98,7 @@ impl Users {
         Ok(())
     }
 
-    /// What a command would make of the table.
+    /// Returns the table after a command.
     pub fn after(&self, command: Command) -> Result<Self, Denied> {
         let mut users = self.clone();
         match command {
@@ -125,7 +126,7 @@ impl Users {
                 }
             }
         }
-        // [access-3] Somebody can always change users, who has to say who they are.
+        // [access-3] At least one user that has to identify itself can always change users.
         let mut all = users.by_name.iter();
         let admin = all.any(|(name, user)| {
             user.role == Role::Admin && (!name.is_default() || user.hash.is_some())
@@ -133,13 +134,14 @@ impl Users {
         admin.then_some(users).ok_or(Denied::LastAdmin)
     }
 
-    /// Whether somebody can change users who has nothing but a password.
+    /// Returns whether a user that has nothing but a password can change users.
     pub fn has_admin_with_password(&self) -> bool {
         let mut all = self.by_name.values();
         all.any(|user| user.role == Role::Admin && user.hash.is_some())
     }
 
-    /// As it lies beside the service's state and in snapshots: equal tables, equal bytes.
+    /// Encodes the table as it is kept next to the service's state and in snapshots: equal tables,
+    /// equal bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = vec![FORMAT];
         let count = u16::try_from(self.by_name.len()).expect("bounded by USERS_MAX");
@@ -152,7 +154,7 @@ impl Users {
         out
     }
 
-    /// `None`: it is of a later version, or nonsense.
+    /// Decodes a table; `None`: it is of a later version, or malformed.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut fields = Fields(bytes);
         if fields.byte()? != FORMAT {
@@ -177,7 +179,8 @@ impl Users {
     }
 }
 
-/// Whether it looks like one; whether a password fits is for [`crate::password`] to say.
+/// Returns whether it looks like a hash; whether a password fits is for [`crate::password`] to
+/// judge.
 fn is_hash(text: &str) -> bool {
     let fine = text.bytes().all(|byte| byte.is_ascii_graphic());
     fine && text.len() <= HASH_BYTES_MAX && text.starts_with(HASH_BEGINS)
@@ -239,7 +242,7 @@ mod tests {
             [Who::Nobody, Who::Unnamed, client("eve")].map(|who| users.role(&who, None))
         };
         assert_eq!(roles(&users), [Some(Role::Reader); 3]);
-        // Who was somebody and was removed is nobody.
+        // A removed user has no role.
         assert_eq!(users.role(&Who::Nobody, Some("bob")), None);
         users.execute(&set(DEFAULT, None, hash()).encode()).unwrap();
         assert_eq!(roles(&users), [None; 3]);

@@ -1,6 +1,6 @@
-//! What a certificate proved about somebody.
+//! Identities proved by certificates.
 
-/// Who is at the other end of a connection, as far as that was proved when it began.
+/// Identity of the peer of a connection, as far as it was proved at its start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Who {
     /// Nothing was proved: there are no certificates here.
@@ -10,6 +10,6 @@ pub enum Who {
     Node(u32),
     /// A client of this cluster, by the name that its certificate has.
     Client(String),
-    /// Somebody with a certificate that names neither a node nor a client of this cluster.
+    /// A peer with a certificate that names neither a node nor a client of this cluster.
     Unnamed,
 }

@@ -25,7 +25,7 @@ use quorate_core::{
 const ROUNDS: usize = 11;
 const VALUES: u64 = 20_000;
 
-/// What is measured: name, and the round.
+/// A measured case: name, and the round.
 type Case = (&'static str, fn(bool) -> Round);
 
 const CASES: [Case; 6] = [

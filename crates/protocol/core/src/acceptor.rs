@@ -12,20 +12,20 @@ use crate::{
     value::Value,
 };
 
-/// Why an acceptor does not vote.
+/// Reason for an acceptor not to vote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// It promised this higher ballot.
+    /// The acceptor promised this higher ballot.
     Preempted(Ballot),
     /// Every slot of the proposal is decided here.
     Decided,
-    /// It holds as much as it may ([p2-3]).
+    /// The acceptor holds as much as it may ([p2-3]).
     Busy,
-    /// It voted for another value in this slot in the same ballot ([count-1]).
+    /// The acceptor voted for another value in this slot in the same ballot ([count-1]).
     Conflict(Slot),
 }
 
-/// What one acceptor holds.
+/// State of one acceptor: its promise and its votes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Acceptor {
     /// One number for all slots ([ballot-4]).
@@ -42,7 +42,7 @@ pub struct Acceptor {
 }
 
 impl Acceptor {
-    /// An acceptor with what it remembers.
+    /// Creates an acceptor with its recovered promise and votes.
     pub fn new(
         promised: Ballot,
         floor: Slot,
@@ -61,17 +61,17 @@ impl Acceptor {
         Self { promised, promised_by, floor, voted_to, votes: held, window_slots, runs_max }
     }
 
-    /// The highest ballot that it answers.
+    /// Returns the highest promised ballot.
     pub fn promised(&self) -> Ballot {
         self.promised
     }
 
-    /// The record that must be safe before the promise is spoken of.
+    /// Returns the record that must be safe before the promise is sent.
     pub fn promised_by(&self) -> RecordSeq {
         self.promised_by
     }
 
-    /// One past the highest slot voted for.
+    /// Returns one past the highest slot voted for.
     pub fn voted_to(&self) -> Slot {
         self.voted_to
     }
@@ -81,23 +81,23 @@ impl Acceptor {
         self.floor
     }
 
-    /// The vote for a slot.
+    /// Returns the vote for a slot.
     pub fn vote(&self, slot: Slot) -> Option<&Vote> {
         self.votes.get(slot)
     }
 
-    /// Number of runs of votes held.
+    /// Returns the number of runs of votes held.
     pub fn runs(&self) -> usize {
         self.votes.len()
     }
 
-    /// All votes held, in slot order.
+    /// Returns all votes held, in slot order.
     pub fn votes(&self) -> impl Iterator<Item = Vote> + '_ {
         self.votes.iter_from(self.floor)
     }
 
-    /// [p1-2] Whether `ballot` may be promised: `Ok(true)` if that raises the promise, and a
-    /// record is due.
+    /// [p1-2] Returns whether `ballot` may be promised: `Ok(true)` if that raises the promise, and
+    /// a record is due.
     pub fn may_promise(&self, ballot: Ballot) -> Result<bool, Ballot> {
         if ballot < self.promised { Err(self.promised) } else { Ok(ballot > self.promised) }
     }
@@ -109,9 +109,8 @@ impl Acceptor {
         self.promised_by = record;
     }
 
-    /// [p2-1], [p2-3] The part of `range` to vote for, if this acceptor may; what is below
-    /// `announced` is decided somewhere. Whether it holds the bytes is for the caller to know
-    /// ([value-3]).
+    /// [p2-1], [p2-3] Returns the part of `range` to vote for, if this acceptor may; slots below
+    /// `announced` are decided somewhere. The caller checks that the bytes are held ([value-3]).
     pub fn may_vote(
         &self,
         ballot: Ballot,
@@ -145,7 +144,7 @@ impl Acceptor {
         Ok(range)
     }
 
-    /// Votes; the vote is a promise too, so a lower ballot never replaces a higher one ([p2-2]).
+    /// Casts a vote; it is a promise too, so a lower ballot never replaces a higher one ([p2-2]).
     /// Returns whether more than the last run changed.
     pub fn cast(
         &mut self,
@@ -164,9 +163,10 @@ impl Acceptor {
         self.votes.set(Vote { range, ballot, value, record })
     }
 
-    /// Slots below `decided_to` are decided and held here: their votes have served.
+    /// Notes that slots below `decided_to` are decided and held here: their votes are not needed
+    /// any more.
     ///
-    /// A candidate that needs them is told the floor, and learns the decisions first ([p1-5]).
+    /// A candidate that needs them is sent the floor, and learns the decisions first ([p1-5]).
     pub fn advance_floor(&mut self, decided_to: Slot) {
         if decided_to > self.floor {
             self.floor = decided_to;

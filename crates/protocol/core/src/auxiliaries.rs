@@ -1,28 +1,30 @@
-//! Auxiliaries (Cheap Paxos): whom a leader spares its proposals, and what an auxiliary goes by.
+//! Auxiliaries (Cheap Paxos): the leader's choice of nodes without proposals, and an auxiliary's
+//! view of its role.
 //!
 //! An auxiliary has weight, promises, and votes for what it is sent. That is nothing while full
-//! replicas decide by themselves ([aux-1]). Whom to send what, and when, is liveness: an acceptor
-//! that was not asked has not voted. Safety hangs on one thing: what an auxiliary may forget
-//! ([trim-1]).
+//! replicas decide by themselves ([aux-1]). The receivers of proposals are a matter of liveness: an
+//! acceptor that was not asked has not voted. Safety hangs on one thing: what an auxiliary may
+//! forget ([trim-1]).
 
 use crate::{ballot::Era, node_set::NodeSet, slot::Slot, time::Time};
 
-/// A leader that engaged its auxiliaries keeps them for at least so many of the longest election
-/// time-outs.
+/// Number of longest election time-outs for which a leader that engaged its auxiliaries keeps them,
+/// at least.
 const ENGAGED_TIMEOUTS: u64 = 1;
-/// After a late answer everybody is sent everything for so many of them.
+/// After a late answer all proposals go to all nodes for this many time-outs.
 const GENEROUS_TIMEOUTS: u64 = 10;
 
 /// A leader's side: who gets no proposals at the moment, and how it goes without them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Engaging {
-    /// Since when auxiliaries are sent everything undecided; `None` while they are spared.
+    /// Start of the time in which auxiliaries are sent everything undecided; `None` while they are
+    /// spared.
     engaged: Option<Time>,
     /// Proposals do not go to these.
     idle: NodeSet,
     /// The era whose roles `idle` follows.
     era: Era,
-    /// What was decided, and when that moved on, or nothing was open.
+    /// Slots below were decided at this time; the time also advances while nothing is open.
     progress: (Slot, Time),
     /// Thrifty sending is off until then.
     generous_until: Time,
@@ -31,7 +33,7 @@ pub struct Engaging {
 }
 
 impl Engaging {
-    /// A new leader begins; `engaged`: it cannot do without auxiliaries.
+    /// Begins the term of a new leader; `engaged`: it cannot do without auxiliaries.
     pub fn begin(&mut self, now: Time, decided_to: Slot, engaged: bool) {
         *self = Self {
             engaged: engaged.then_some(now),
@@ -40,7 +42,7 @@ impl Engaging {
         };
     }
 
-    /// Whether it is time to look at who answers; once every `every_ms`.
+    /// Returns whether the answers are due to be checked; once every `every_ms`.
     pub fn is_due(&mut self, now: Time, every_ms: u64) -> bool {
         let due = now >= self.look_at;
         if due {
@@ -49,7 +51,7 @@ impl Engaging {
         due
     }
 
-    /// Whether auxiliaries are sent proposals.
+    /// Returns whether auxiliaries are sent proposals.
     pub fn is_engaged(&self) -> bool {
         self.engaged.is_some()
     }
@@ -59,18 +61,18 @@ impl Engaging {
         self.engaged = Some(now);
     }
 
-    /// They are not needed any more.
+    /// Retires the auxiliaries: full replicas suffice again.
     pub fn retire(&mut self) {
         self.engaged = None;
     }
 
-    /// Whether they were needed for the first time long enough ago.
+    /// Returns whether auxiliaries were first needed long enough ago to be retired.
     pub fn may_retire(&self, now: Time, patience_us: u64) -> bool {
         let long = |since: Time| now.since_us(since) >= ENGAGED_TIMEOUTS * patience_us;
         self.engaged.is_some_and(long)
     }
 
-    /// How long what is `open` has waited for the next decision.
+    /// Returns how long `open` proposals have waited for the next decision.
     pub fn late_us(&mut self, now: Time, decided_to: Slot, open: bool) -> u64 {
         if !open || decided_to > self.progress.0 {
             self.progress = (decided_to, now);
@@ -78,27 +80,27 @@ impl Engaging {
         now.since_us(self.progress.1)
     }
 
-    /// An answer is late: everybody is asked for a while.
+    /// Sends to all nodes for a while, since an answer is late.
     pub fn be_generous(&mut self, now: Time, patience_us: u64) {
         self.generous_until = now.plus_us(GENEROUS_TIMEOUTS * patience_us);
     }
 
-    /// Whether a quorum is enough to send to.
+    /// Returns whether sending to a quorum is enough.
     pub fn may_be_thrifty(&self, now: Time) -> bool {
         now >= self.generous_until
     }
 
-    /// Who gets no proposals.
+    /// Returns the nodes that get no proposals.
     pub fn idle(&self) -> NodeSet {
         self.idle
     }
 
-    /// Whether the roles are those of this era.
+    /// Returns whether the roles are those of this era.
     pub fn is_of(&self, era: Era) -> bool {
         self.era == era
     }
 
-    /// Who gets no proposals from now on. Returns who gets them again.
+    /// Sets the nodes that get no proposals from now on. Returns those that get them again.
     pub fn set_idle(&mut self, era: Era, idle: NodeSet) -> NodeSet {
         self.era = era;
         let before = core::mem::replace(&mut self.idle, idle);
@@ -106,11 +108,11 @@ impl Engaging {
     }
 }
 
-/// An auxiliary's side: what a leader told it.
+/// An auxiliary's side: notifications from a leader.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Spared {
-    /// What the leader's configuration says of this node; `None` before a leader spoke. An
-    /// auxiliary does not decide, so it would not hear of a change by itself.
+    /// Role of this node in the leader's configuration; `None` before a leader's first message. An
+    /// auxiliary does not decide, so it would not learn of a change by itself.
     told: Option<bool>,
     /// Full replicas that form a phase-2 quorum of the teller's era hold everything below
     /// ([trim-1]); this node was none of them.
@@ -122,7 +124,7 @@ pub struct Spared {
 }
 
 impl Spared {
-    /// The leader says what this node is, and what full replicas hold without it.
+    /// Notes the leader's message: this node's role, and what full replicas hold without it.
     pub fn tell(&mut self, auxiliary: bool, held_by_quorum: Slot) {
         self.told = Some(auxiliary);
         if auxiliary {
@@ -130,27 +132,27 @@ impl Spared {
         }
     }
 
-    /// A leader says that everything below is decided.
+    /// Notes a leader's message that everything below is decided.
     pub fn announce(&mut self, decided_to: Slot) {
         self.announced = self.announced.max(decided_to);
     }
 
-    /// Everything below is decided somewhere.
+    /// Returns the slot below which everything is decided somewhere.
     pub fn announced(&self) -> Slot {
         self.announced
     }
 
-    /// What the leader said that this node is.
+    /// Returns the role that the leader assigned to this node.
     pub fn told(&self) -> Option<bool> {
         self.told
     }
 
-    /// [trim-1] Nothing that an auxiliary keeps below is needed.
+    /// [trim-1] Returns the slot below which nothing that an auxiliary keeps is needed.
     pub fn held_to(&self) -> Slot {
         self.held_to
     }
 
-    /// The log is being made to begin at this slot.
+    /// Notes that the log is being made to begin at this slot.
     pub fn forget(&mut self, to: Slot) {
         assert!(
             to <= self.held_to,
@@ -160,12 +162,12 @@ impl Spared {
         self.forgetting = Some(to);
     }
 
-    /// It begins at `log_start` now.
+    /// Notes that the log begins at `log_start` now.
     pub fn begins_at(&mut self, log_start: Slot) {
         self.forgetting = self.forgetting.filter(|to| *to > log_start);
     }
 
-    /// Whether that is under way: what is below may be gone already.
+    /// Returns whether the log is being trimmed: slots below may be gone already.
     pub fn is_forgetting(&self) -> bool {
         self.forgetting.is_some()
     }

@@ -9,8 +9,8 @@ use crate::node_id::NodeId;
 pub struct Era(pub u32);
 
 impl Era {
-    /// The era after this one. Eras are bounded by `u32`; four thousand million weight changes
-    /// are out of reach.
+    /// Returns the era after this one. Eras are bounded by `u32`; four thousand million weight
+    /// changes are out of reach.
     pub const fn next(self) -> Self {
         Self(self.0 + 1)
     }

@@ -1,4 +1,4 @@
-//! Who is behind, and what they need ([catch-1]).
+//! Catch-up: detects missing decided slots and asks peers for them ([catch-1]).
 //!
 //! Liveness only: asks for decided values; the learner decides what to make of the answers.
 
@@ -15,7 +15,7 @@ const CHUNK_VALUES_MAX: u64 = 4096;
 /// Most slots asked for at once, however many slots a value has.
 const CHUNK_SLOTS_MAX: u64 = 16 << 20;
 
-/// What this node knows to be decided elsewhere and does not have.
+/// Slots known to be decided elsewhere and missing here.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Catchup {
     /// Slots below are decided at `source`.
@@ -30,13 +30,14 @@ pub struct Catchup {
     chunk_max: u64,
     /// Questions for the same slot without an answer.
     fruitless: u32,
-    /// Somebody's log starts above what is missing here: where, and when it said so last.
+    /// A peer's log starts above what is missing here: the start, and when the peer last reported
+    /// it.
     start: Option<(Slot, Time)>,
-    /// Who is of no use for slots below this one: its log starts there, or it said nothing.
+    /// Peers of no use for slots below this one: their logs start there, or they did not answer.
     useless: BTreeMap<NodeId, Slot>,
-    /// The earliest of their starts that was told.
+    /// The earliest of their reported starts.
     earliest: Option<Slot>,
-    /// When a snapshot was asked for last.
+    /// Time of the last request for a snapshot.
     snapshot_asked: Option<Time>,
 }
 
@@ -62,19 +63,19 @@ struct Asked {
     to: NodeId,
     /// The slots of the question that are still missing.
     range: SlotRange,
-    /// How many slots of it arrived.
+    /// Number of requested slots that arrived.
     arrived: u64,
-    /// When it was asked, or answered in part.
+    /// Time of the question, or of the last partial answer.
     at: Time,
 }
 
 impl Catchup {
-    /// Everything below `target` is decided somewhere.
+    /// Creates the state of a node that knows everything below `target` to be decided somewhere.
     pub fn starting_at(target: Slot) -> Self {
         Self { target, ..Self::default() }
     }
 
-    /// `source` decided everything below `target`.
+    /// Notes that `source` decided everything below `target`.
     pub fn note(&mut self, target: Slot, source: NodeId) {
         if target > self.target {
             self.target = target;
@@ -87,15 +88,15 @@ impl Catchup {
         self.target
     }
 
-    /// Whether something is missing.
+    /// Returns whether decided slots are missing here.
     pub fn is_behind(&self, decided_to: Slot) -> bool {
         decided_to < self.target
     }
 
-    /// The next question, if one is due: at once when the last one is answered in full, else when
-    /// no progress was made for `retry_us`, and then to the peer behind the last one. Whose log
-    /// starts above what is missing is asked when nobody else is left. Nothing is asked behind
-    /// `gap_to`.
+    /// Returns the next question, if one is due: at once when the last one is answered in full,
+    /// else when no progress was made for `retry_us`, and then to the next peer in turn. A peer
+    /// whose log starts above what is missing is asked only when no other is left. Nothing is asked
+    /// past `gap_to`.
     pub fn next(
         &mut self,
         now: Time,
@@ -146,7 +147,7 @@ impl Catchup {
         Some((self.source, range))
     }
 
-    /// A value of so many slots was learned.
+    /// Notes that a value of this many slots was learned.
     pub fn learned(&mut self, slots: u64) {
         let wide = CHUNK_VALUES_MAX.saturating_mul(slots).min(CHUNK_SLOTS_MAX);
         // One short value among long ones says little, so the bound comes down slowly.
@@ -158,16 +159,16 @@ impl Catchup {
         self.useless.get(&node).is_none_or(|to| *to <= decided_to)
     }
 
-    /// The next peer, behind the source and around, that may have what is missing.
+    /// Returns the next peer, after the source and around, that may have what is missing.
     fn left(&self, decided_to: Slot, peers: &[NodeId]) -> Option<NodeId> {
         let behind = peers.iter().filter(|peer| **peer > self.source);
         let mut turns = behind.chain(peers);
         turns.find(|peer| self.may_have(**peer, decided_to)).copied()
     }
 
-    /// [catch-2] The log of `from` starts at `log_start`, above what is missing here. Where the
-    /// earliest log starts, once no peer is left that may have it; before, the next of them is to
-    /// be asked.
+    /// [catch-2] Notes that the log of `from` starts at `log_start`, above what is missing here.
+    /// Returns the start of the earliest log, once no peer is left that may have it; before, the
+    /// next of them is to be asked.
     pub fn on_below_start(
         &mut self,
         from: NodeId,
@@ -188,8 +189,8 @@ impl Catchup {
         self.earliest.take()
     }
 
-    /// Somebody's log starts at `log_start`, above what is missing here. Returns whether to ask for
-    /// a snapshot: not more often than a question is repeated.
+    /// Notes that a peer's log starts at `log_start`, above what is missing here. Returns whether
+    /// to ask for a snapshot: not more often than a question is repeated.
     pub fn starts_at(&mut self, now: Time, log_start: Slot, retry_us: u64) -> bool {
         self.start = Some((log_start, now));
         let asked = self.snapshot_asked;
@@ -200,14 +201,14 @@ impl Catchup {
         due
     }
 
-    /// [p1-5] Whether somebody said within the last `within_us` that only a snapshot tells what is
-    /// missing at `decided_to`.
+    /// [p1-5] Returns whether a peer reported within the last `within_us` that what is missing at
+    /// `decided_to` is only in a snapshot.
     pub fn needs_snapshot(&self, now: Time, decided_to: Slot, within_us: u64) -> bool {
         let lately = |at: Time| now.since_us(at) <= within_us;
         self.start.is_some_and(|(start, at)| start > decided_to && lately(at))
     }
 
-    /// A snapshot stands for what was asked for.
+    /// Notes that a snapshot stands for what was asked for.
     pub fn installed(&mut self) {
         self.asked = None;
         self.start = None;
@@ -217,17 +218,17 @@ impl Catchup {
         self.fruitless = 0;
     }
 
-    /// How many questions for the same slot nobody answered.
+    /// Returns the number of unanswered questions for the same slot.
     pub fn fruitless(&self) -> u32 {
         self.fruitless
     }
 
-    /// Counts from zero again: somebody else may answer.
+    /// Resets the count to zero: another peer may answer.
     pub fn start_over(&mut self) {
         self.fruitless = 0;
     }
 
-    /// When the standing question is overdue.
+    /// Returns when the open question is overdue.
     pub fn wake_at(&self, retry_us: u64) -> Option<Time> {
         self.asked.map(|asked| asked.at.plus_us(retry_us))
     }
@@ -287,7 +288,7 @@ mod tests {
         assert_eq!(ask(&mut catchup, 0, at).expect("answered in full").1, CHUNK_VALUES_MAX);
     }
 
-    /// [catch-2] One log that begins too late says nothing of the others.
+    /// [catch-2] One log that begins too late is no evidence about the others.
     #[test]
     fn snapshot_is_needed_when_nobodys_log_has_what_is_missing() {
         let mut catchup = Catchup::default();

@@ -1,6 +1,6 @@
-//! How safe a statement is ([class-1]).
+//! Safety classes of statements ([class-1]).
 
-/// How safe a vote is, and which safety a group's quorums need ([class-1]).
+/// Safety of a vote, and the safety that a group's quorums need ([class-1]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
     /// In the memory of the node.
@@ -11,7 +11,7 @@ pub enum Class {
 }
 
 impl Class {
-    /// As it stands in files, flags and documents: `durable` or `volatile`.
+    /// Returns the name in files, flags and documents: `durable` or `volatile`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Durable => "durable",

@@ -1,4 +1,4 @@
-//! Who votes, with what weight, under which rule; and the changes that keep quorums meeting.
+//! Configurations: voters, weights and the quorum rule; and the changes that keep quorums meeting.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -35,8 +35,8 @@ pub struct Configuration {
     class: Class,
 }
 
-/// What a reconfiguration does ([era-4]): one member's weight by one, or all weights by a factor;
-/// one member's role, or the quorum rule; or it takes a node out for good.
+/// A reconfiguration ([era-4]): changes one member's weight by one, or all weights by a factor; one
+/// member's role, or the quorum rule; or removes a node permanently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Change {
     /// Weight + 1; a node that is no member enters with weight 1.
@@ -53,17 +53,17 @@ pub enum Change {
     Role {
         /// Who.
         member: Member,
-        /// What it is from then on.
+        /// The role from then on.
         auxiliary: bool,
     },
     /// Another quorum rule.
     Rule(QuorumRule),
 }
 
-/// Why a configuration or a change is invalid.
+/// Reason for a configuration or a change to be invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Invalid {
-    /// Nobody would vote.
+    /// No member would vote.
     Empty,
     /// More than [`MEMBERS_MAX`].
     TooMany,
@@ -85,7 +85,7 @@ pub enum Invalid {
     Unchanged,
     /// Without its auxiliaries the group could decide nothing ([aux-1]).
     Auxiliaries,
-    /// What is told of eras contradicts itself.
+    /// The reported eras contradict each other.
     Eras,
     /// Quorums would not meet, or could never be formed.
     Quorums,
@@ -100,7 +100,7 @@ impl Configuration {
         Ok(configuration)
     }
 
-    /// Every node with weight 1, majority rule.
+    /// Creates a configuration of nodes with weight 1 each, under the majority rule.
     pub fn simple(
         members: impl IntoIterator<Item = Member>,
         class: Class,
@@ -144,15 +144,15 @@ impl Configuration {
         Ok(())
     }
 
-    /// The members that are no auxiliaries.
+    /// Returns the members that are no auxiliaries.
     pub fn full(&self) -> MemberSet {
         let full = |(index, voter): (usize, &Voter)| (!voter.auxiliary).then_some(index);
         let members = self.members.iter().enumerate();
         members.filter_map(full).fold(MemberSet::default(), MemberSet::with)
     }
 
-    /// [offload-10] `(q, n)` if any q of the n members decide, and all of them are sent what is
-    /// proposed; `None`: it is not of that form.
+    /// [offload-10] Returns `(q, n)` if any q of the n members decide, and all of them are sent
+    /// what is proposed; `None`: it is not of that form.
     pub fn any_of(&self) -> Option<(u8, u8)> {
         let weight = self.members.first()?.weight;
         let alike = |voter: &Voter| voter.weight == weight && !voter.auxiliary;
@@ -167,13 +167,13 @@ impl Configuration {
         (1..=members).find(first).map(|quorum| (quorum, members))
     }
 
-    /// Whether this member is an auxiliary.
+    /// Returns whether this member is an auxiliary.
     pub fn is_auxiliary(&self, member: Member) -> bool {
         self.position(member).is_some_and(|at| self.members[at].auxiliary)
     }
 
-    /// The configuration after `change`, if that is valid under this one ([era-4]). Which node ids
-    /// may have weight is for [`crate::reconfigure::Eras::changed`] to say.
+    /// Returns the configuration after `change`, if that is valid under this one ([era-4]).
+    /// [`crate::reconfigure::Eras::changed`] checks which node ids may have weight.
     pub fn changed(&self, change: Change) -> Result<Self, Invalid> {
         let mut members = self.members.clone();
         let mut rule = self.rule;
@@ -236,56 +236,56 @@ impl Configuration {
         Ok(next)
     }
 
-    /// The exact check of [era-4] between this configuration and the next. Majorities pass it by
-    /// arithmetic; the tests confirm that with this function.
+    /// Runs the exact check of [era-4] between this configuration and the next. Majorities pass it
+    /// by arithmetic; the tests confirm that with this function.
     pub fn overlaps(&self, next: &Self) -> bool {
         quorums_meet(next, Phase::One, next, Phase::Two)
             && quorums_meet(self, Phase::One, next, Phase::Two)
             && quorums_meet(self, Phase::Two, next, Phase::One)
     }
 
-    /// The members, in order of their ids.
+    /// Returns the members, in order of their ids.
     pub fn members(&self) -> &[Voter] {
         &self.members
     }
 
-    /// The quorum rule.
+    /// Returns the quorum rule.
     pub const fn rule(&self) -> QuorumRule {
         self.rule
     }
 
-    /// The class that a vote needs to count here; fixed for the group's life.
+    /// Returns the class that a vote needs to count here; fixed for the group's life.
     pub const fn class(&self) -> Class {
         self.class
     }
 
-    /// Where this ⟨node, incarnation⟩ stands in [`Self::members`] ([class-4]).
+    /// Returns the position of this ⟨node, incarnation⟩ in [`Self::members`] ([class-4]).
     pub fn position(&self, member: Member) -> Option<usize> {
         self.members.iter().position(|voter| voter.member == member)
     }
 
-    /// The member with this node id, in whatever incarnation it is one.
+    /// Returns the member with this node id, in any incarnation.
     pub fn member_of(&self, node: NodeId) -> Option<&Voter> {
         self.members.iter().find(|voter| voter.member.node == node)
     }
 
-    /// All members.
+    /// Returns all members.
     pub fn everybody(&self) -> MemberSet {
         (0..self.members.len()).fold(MemberSet::default(), MemberSet::with)
     }
 
-    /// Total weight; within [`WEIGHT_MAX`] for every checked configuration.
+    /// Returns the total weight; within [`WEIGHT_MAX`] for every checked configuration.
     pub fn weight(&self) -> u64 {
         self.members.iter().map(|voter| u64::from(voter.weight)).sum()
     }
 
-    /// Weight of a set of members.
+    /// Returns the weight of a set of members.
     pub fn weight_of(&self, set: MemberSet) -> u64 {
         let inside = self.members.iter().enumerate().filter(|(index, _)| set.has(*index));
         inside.map(|(_, voter)| u64::from(voter.weight)).sum()
     }
 
-    /// Whether these members form a quorum for the phase.
+    /// Returns whether these members form a quorum for the phase.
     pub fn is_quorum(&self, phase: Phase, set: MemberSet) -> bool {
         let voting = Voting {
             set,
@@ -296,8 +296,8 @@ impl Configuration {
         self.rule.satisfied(phase, voting)
     }
 
-    /// The greatest slot below which members that form a quorum for the phase have everything,
-    /// where `to` says how far each of them is; slot 0 if there is none.
+    /// Returns the greatest slot below which members that form a quorum for the phase have
+    /// everything, where `to` returns how far each of them is; slot 0 if there is none.
     pub fn reached(&self, phase: Phase, to: impl Fn(&Voter) -> Slot) -> Slot {
         // Members by how far they are, farthest first; a handful, so insertion is enough.
         let mut reach = [(Slot(0), 0usize); MEMBERS_MAX];
@@ -319,17 +319,18 @@ impl Configuration {
         Slot(0)
     }
 
-    /// Whether these members meet every phase-1 quorum: nobody can have been promised past them.
+    /// Returns whether these members meet every phase-1 quorum, so that no promise can bypass them.
     pub fn blocks_phase1(&self, set: MemberSet) -> bool {
         let rest = MemberSet(self.everybody().0 & !set.0);
         !self.is_quorum(Phase::One, rest)
     }
 }
 
-/// Whether every phase-`p` quorum of `a` shares a member with every phase-`q` quorum of `b`.
+/// Returns whether every phase-`p` quorum of `a` shares a member with every phase-`q` quorum of
+/// `b`.
 ///
 /// Exact, by subsets: two quorums can be disjoint iff some set of `a`'s members is a quorum there
-/// while everybody else forms one in `b`; quorums only grow with members, so that is enough.
+/// while all other nodes form one in `b`; quorums only grow with members, so that is enough.
 fn quorums_meet(a: &Configuration, p: Phase, b: &Configuration, q: Phase) -> bool {
     let all_a = 1u32 << a.members().len();
     (0..all_a).all(|bits| {
@@ -350,7 +351,7 @@ fn quorums_meet(a: &Configuration, p: Phase, b: &Configuration, q: Phase) -> boo
 }
 
 impl Change {
-    /// Kind, node with incarnation, amount and a spare word: for checksums.
+    /// Returns kind, node with incarnation, amount and a spare word: for checksums.
     pub(crate) const fn words(self) -> [u64; 3] {
         match self {
             Self::Increment(m) => [1, (m.node.0 as u64) | (m.incarnation.0 as u64) << 32, 0],

@@ -1,4 +1,4 @@
-//! Slots that devices counted a quorum for, in whatever order that was heard ([offload-10],
+//! Slots that devices counted a quorum for, in any order of their reports ([offload-10],
 //! [offload-11]).
 
 use alloc::vec::Vec;
@@ -15,7 +15,7 @@ pub struct Counted {
 }
 
 impl Counted {
-    /// These were counted, too.
+    /// Adds counted slots.
     pub fn add(&mut self, range: SlotRange) {
         if range.is_empty() {
             return;
@@ -31,7 +31,7 @@ impl Counted {
         self.ranges.truncate(RANGES_MAX);
     }
 
-    /// How far slots from `slot` on were counted; `slot` itself, if it was not.
+    /// Returns the end of the counted slots from `slot` on; `slot` itself, if it was not counted.
     pub fn reaches(&self, slot: Slot) -> Slot {
         let at = self.ranges.partition_point(|known| known.to <= slot);
         let known = self.ranges.get(at).filter(|known| known.contains(slot));

@@ -1,9 +1,9 @@
-//! What a node and its device say to each other: [`Order`]s go out, [`Word`]s come in
+//! Interface between a node and its device: [`Order`]s go out, [`Word`]s come in
 //! ([offload-5]–[offload-19]).
 //!
-//! A device votes, gives out slots and counts in one ballot, outside of this node and faster.
-//! Everything else stays here: who leads, what was promised, what is decided in which order. A
-//! device may be taken away at any moment.
+//! A device votes, assigns slots and counts in one ballot, outside of this node and faster.
+//! Everything else stays here: leadership, promises, and the order of decisions. A device may be
+//! withdrawn at any moment.
 
 use alloc::vec::Vec;
 
@@ -13,8 +13,8 @@ use crate::{
     value::Value,
 };
 
-/// What a device is to do. Orders are carried out in the order given; of one that changes nothing
-/// any more the device says so in the same way.
+/// An order to the device. Orders are carried out in the order given; an order that changes nothing
+/// any more is answered in the same way.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Order {
     /// Vote in this ballot, and in no other, from this slot on. Answer: [`Word::Armed`].
@@ -40,38 +40,38 @@ pub enum Order {
         /// The lowest slot that is kept.
         to: Slot,
     },
-    /// [offload-5] Give out slots of this ballot, and count. Answer: [`Word::Started`] or
+    /// [offload-5] Assign slots of this ballot, and count. Answer: [`Word::Started`] or
     /// [`Word::Stopped`].
     Start {
         /// The ballot, which this node leads in.
         ballot: Ballot,
         /// The first slot.
         first: Slot,
-        /// The first slot that is not given out yet.
+        /// The first slot that may not be assigned yet.
         limit: Slot,
-        /// Any so many of the members decide.
+        /// Number of members that decide, whichever they are.
         quorum: u8,
-        /// How many members there are.
+        /// Number of members.
         members: u8,
-        /// Whether votes of devices are less than the group asks for: what is counted is a hint
+        /// Votes of devices are weaker than the group's class: the count is only a hint
         /// ([offload-10]).
         hint: bool,
     },
-    /// [offload-14] Slots below this limit may be given out, and proposals below the floor have
-    /// served.
+    /// [offload-14] Slots below this limit may be assigned, and proposals below the floor are not
+    /// needed any more.
     Allow {
         /// The lowest slot that is kept.
         floor: Slot,
-        /// The first slot that is not given out yet.
+        /// The first slot that may not be assigned yet.
         limit: Slot,
     },
-    /// [offload-12] Give out no more; when nothing runs any more that began before, read out.
+    /// [offload-12] Assign no more; when no step that began before is in flight any more, read out.
     /// Answer: [`Word::TakenBack`].
     TakeBack {
         /// The ballot that it was started with.
         ballot: Ballot,
     },
-    /// The same, and nobody needs what was given out. Answer: [`Word::Stopped`].
+    /// Stop likewise, where the assigned slots are not needed. Answer: [`Word::Stopped`].
     Stop {
         /// The ballot that it was started with.
         ballot: Ballot,
@@ -81,47 +81,48 @@ pub enum Order {
         /// The value.
         value: Value,
     },
-    /// [offload-18] Which slot comes next? Answer: [`Word::Next`].
+    /// [offload-18] Report the slot that comes next. Answer: [`Word::Next`].
     LookNext,
 }
 
-/// What a device says. Bytes of values that it names are at hand.
+/// A report from the device. Bytes of values that it names are at hand.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Word {
-    /// It votes in this ballot, and in no other.
+    /// The device votes in this ballot, and in no other.
     Armed {
         /// The ballot.
         ballot: Ballot,
     },
-    /// It voted. Once for each slot, in any order, or never: all votes are read out behind a fence.
+    /// The device voted. Reported once for each slot, in any order, or never: a fence reads out all
+    /// votes.
     Voted {
         /// The ballot.
         ballot: Ballot,
         /// The slot.
         slot: Slot,
-        /// For what.
+        /// The value voted for.
         value: Value,
     },
-    /// It votes no more, nothing runs, and these are all votes that it cast in this ballot from its
-    /// floor on.
+    /// The device no longer votes, nothing is in flight, and these are all votes that it cast in
+    /// this ballot from its floor on.
     Fenced {
         /// The ballot.
         ballot: Ballot,
         /// In slot order, perhaps with holes; where votes are hints, those that were read out.
         votes: Vec<(Slot, Value)>,
     },
-    /// It gives out slots of this ballot.
+    /// The device assigns slots of this ballot.
     Started {
         /// The ballot.
         ballot: Ballot,
     },
-    /// It gave a slot to this value: in slot order from the first on, each slot once.
+    /// The device assigned a slot to this value: in slot order from the first on, each slot once.
     Given {
         /// The ballot.
         ballot: Ballot,
         /// The slot.
         slot: Slot,
-        /// What it is proposed.
+        /// The proposed value.
         value: Value,
     },
     /// Each of these slots has votes of a quorum in this ballot, counted by this node's device or
@@ -132,17 +133,17 @@ pub enum Word {
         /// The slots.
         range: SlotRange,
     },
-    /// [offload-11] The same of one slot, and what it decides, at whoever has no vote.
+    /// [offload-11] The same of one slot and the value it decides, at a node without a vote.
     Told {
         /// The ballot.
         ballot: Ballot,
         /// The slot.
         slot: Slot,
-        /// What was counted.
+        /// The counted value.
         value: Value,
     },
-    /// It gives out no more, nothing runs, and this is everything that it gave out from a slot on
-    /// that is not below the first one not told.
+    /// The device no longer assigns slots, nothing is in flight, and this is everything that it
+    /// assigned from a slot on that is not below the first unreported one.
     TakenBack {
         /// The ballot.
         ballot: Ballot,
@@ -151,19 +152,19 @@ pub enum Word {
         /// One for each slot; nothing ever left of an empty one.
         rest: Vec<Option<Value>>,
     },
-    /// It gives out no more, and nothing runs.
+    /// The device no longer assigns slots, and nothing is in flight.
     Stopped {
         /// The ballot.
         ballot: Ballot,
     },
-    /// The slot that it gives out next, looked at after it was asked; `None`: it cannot be known.
+    /// The slot that the device assigns next, read after the question; `None`: it cannot be known.
     Next {
         /// The slot.
         slot: Option<Slot>,
     },
-    /// It does not answer for now, and may have forgotten nothing; it is not to be used until it
-    /// does ([offload-9]). What was ordered is carried out when it answers.
+    /// The device does not answer for now, and may still have its state; it is not to be used until
+    /// it answers ([offload-9]). Orders are carried out when it answers.
     Late,
-    /// It has forgotten everything, or cannot be read ([offload-9]).
+    /// The device has lost its state, or cannot be read ([offload-9]).
     Lost,
 }

@@ -8,48 +8,49 @@
 pub struct Dice(u64);
 
 impl Dice {
-    /// Dice that always fall the same way.
+    /// Creates dice that always fall the same way.
     pub const fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// Independent dice, so that one part of the world does not disturb the draws of another.
+    /// Creates independent dice, so that one part of the world does not disturb the draws of
+    /// another.
     pub fn fork(&mut self) -> Self {
         Self(self.word())
     }
 
-    /// The next 64 bits.
+    /// Draws the next 64 bits.
     pub fn word(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(STEP);
         mix(self.0)
     }
 
-    /// A number below `bound`, which is not 0.
+    /// Draws a number below `bound`, which is not 0.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.word() % bound
     }
 
-    /// A number in `from..=to`.
+    /// Draws a number in `from..=to`.
     pub fn between(&mut self, from: u64, to: u64) -> u64 {
         from + self.below(to - from + 1)
     }
 
-    /// An index below `bound`.
+    /// Draws an index below `bound`.
     pub fn index(&mut self, bound: usize) -> usize {
         usize::try_from(self.below(bound as u64)).expect("below an index")
     }
 
-    /// Whether something that happens `times` in `of` cases happens.
+    /// Draws an event that happens `times` in `of` cases.
     pub fn chance(&mut self, times: u64, of: u64) -> bool {
         self.below(of) < times
     }
 
-    /// One of these.
+    /// Draws one of these.
     pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         from[self.index(from.len())]
     }
 
-    /// How long until something with this mean interval happens again: mostly short, at times long.
+    /// Draws the time until the next event of this mean interval: mostly short, at times long.
     pub fn interval(&mut self, mean_us: u64) -> u64 {
         let scale = self.pick(&[1, 1, 2, 4]);
         self.between(1, (mean_us * scale / 2).max(1) * 2) / 2 + 1
@@ -63,10 +64,10 @@ impl Dice {
     }
 }
 
-/// How far the state of dice moves with each word.
+/// Step of the state per word.
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// The word that dice of seed 0 give after `number` others: for draws in any order.
+/// Returns the word that dice of seed 0 draw after `number` others: for draws in any order.
 pub const fn word_at(number: u64) -> u64 {
     mix(number.wrapping_add(1).wrapping_mul(STEP))
 }

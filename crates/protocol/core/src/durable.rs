@@ -33,7 +33,7 @@ pub struct Pending {
     promises: VecDeque<(RecordSeq, NodeId, Phase1b)>,
     votes: VecDeque<ParkedVote>,
     decided: VecDeque<(RecordSeq, Slot)>,
-    /// What was restated as decided with the last record of a step.
+    /// Slots restated as decided with the last record of a step.
     restated: VecDeque<(RecordSeq, Slot)>,
     /// A restart would find everything below decided.
     known_to: Slot,
@@ -41,7 +41,7 @@ pub struct Pending {
     appended_before: RecordSeq,
     /// The lowest slot that records of the current step speak of.
     spoken_of: Slot,
-    /// What was decided when the current step began.
+    /// End of the decided slots when the current step began.
     decided_before: Slot,
     /// Records about slots that an earlier record speaks of, and the first of those slots each.
     replacing: VecDeque<(RecordSeq, Slot)>,
@@ -50,7 +50,7 @@ pub struct Pending {
 }
 
 impl Pending {
-    /// Nothing waits.
+    /// Creates an empty queue of records.
     pub fn new(class: Class, capacity: usize) -> Self {
         Self {
             class,
@@ -79,7 +79,7 @@ impl Pending {
         self.appended
     }
 
-    /// A step begins, with everything below `decided_to` decided; its records may be torn apart by
+    /// Begins a step, with everything below `decided_to` decided; its records may be torn apart by
     /// a crash.
     pub fn begin_step(&mut self, decided_to: Slot) {
         self.spoken_of = Slot(u64::MAX);
@@ -87,7 +87,7 @@ impl Pending {
         self.appended_before = self.appended;
     }
 
-    /// The step is over: its last record restates this as decided ([decide-3]).
+    /// Ends the step: its last record restates this as decided ([decide-3]).
     pub fn end_step(&mut self, decided_to: Slot) {
         if self.appended > self.appended_before {
             let restated = self.restates(decided_to);
@@ -95,35 +95,36 @@ impl Pending {
         }
     }
 
-    /// Everything below is decided by what is on stable storage, whatever the log restates.
+    /// Notes that everything below is decided by records on stable storage, whatever the log
+    /// restates.
     pub fn known(&mut self, to: Slot) {
         self.known_to = self.known_to.max(to);
     }
 
-    /// [decide-3] A restart would find everything below decided.
+    /// [decide-3] Returns the slot below which a restart would find everything decided.
     pub fn known_to(&self) -> Slot {
         self.known_to
     }
 
-    /// What the hard state may restate as decided: nothing that only a later record of the same
-    /// step speaks of, as the crash may leave the earlier one alone ([decide-3]). Never less than
-    /// before the step, though its records may be about slots that were lost ([disk-8]): below what
-    /// was once restated, votes are forgotten.
+    /// Returns the end of the slots that the hard state may restate as decided: none that only a
+    /// later record of the same step covers, as the crash may leave the earlier one alone
+    /// ([decide-3]). Never less than before the step, though its records may be about slots that
+    /// were lost ([disk-8]): below what was once restated, votes are forgotten.
     pub fn restates(&self, decided_to: Slot) -> Slot {
         decided_to.min(self.spoken_of.max(self.decided_before))
     }
 
-    /// The last record on stable storage.
+    /// Returns the last record on stable storage.
     pub fn persisted_to(&self) -> RecordSeq {
         self.persisted
     }
 
-    /// Whether the log failed.
+    /// Returns whether the log failed.
     pub fn failed(&self) -> bool {
         self.failed
     }
 
-    /// [disk-9]
+    /// [disk-9] Notes that the log failed.
     pub fn fail(&mut self) {
         self.failed = true;
         self.promises.clear();
@@ -141,23 +142,23 @@ impl Pending {
         }
     }
 
-    /// This record replaces what earlier ones say of slots from `from` on.
+    /// Notes that this record replaces earlier ones about slots from `from` on.
     pub fn replaces(&mut self, record: RecordSeq, from: Slot) {
         self.replacing.push_back((record, from));
     }
 
-    /// Stable storage may have an older word of slots from here on.
+    /// Returns the slot from which on stable storage may have an older record.
     pub fn replaced_from(&self) -> Slot {
         let from = self.replacing.iter().map(|(_, from)| *from);
         from.min().unwrap_or(Slot(u64::MAX))
     }
 
-    /// Whether this record is on stable storage, whatever the class ([class-3]).
+    /// Returns whether this record is on stable storage, whatever the class ([class-3]).
     pub fn is_durable(&self, seq: RecordSeq) -> bool {
         !self.failed && seq <= self.persisted
     }
 
-    /// A promise that may be spoken once `record` has the group's class.
+    /// Parks a promise until `record` has the group's class.
     pub fn park_promise(&mut self, record: RecordSeq, to: NodeId, promise: Phase1b) {
         // A repeated question is answered once: the newest answer to a node replaces its older
         // ones.
@@ -165,17 +166,17 @@ impl Pending {
         self.promises.push_back((record, to, promise));
     }
 
-    /// A vote whose record is on its way. Votes of one step of one record follow each other.
+    /// Parks a vote whose record is in flight. Votes of one step of one record follow each other.
     pub fn park_vote(&mut self, record: RecordSeq, run: Run) {
         self.votes.push_back(ParkedVote { record, run });
     }
 
-    /// A decided range whose record is on its way.
+    /// Parks a decided range whose record is in flight.
     pub fn park_decided(&mut self, record: RecordSeq, to: Slot) {
         self.decided.push_back((record, to));
     }
 
-    /// The next promise that may be spoken.
+    /// Returns the next promise that may be sent.
     pub fn next_promise(&mut self) -> Option<(NodeId, Durable<Statement>)> {
         let (record, _, _) = self.promises.front()?;
         if self.failed || (self.class == Class::Durable && *record > self.persisted) {
@@ -185,7 +186,7 @@ impl Pending {
         Some((to, Durable::released(Statement::Promise(promise))))
     }
 
-    /// The farthest vote that became durable, per ballot, each as its run stood then.
+    /// Returns the farthest vote that became durable, per ballot, each as its run stood then.
     pub fn next_durable_vote(&mut self) -> Option<Run> {
         let mut last: Option<Run> = None;
         while let Some(parked) = self.votes.front() {
@@ -199,7 +200,7 @@ impl Pending {
         last
     }
 
-    /// The farthest learned decision that became durable.
+    /// Returns the farthest learned decision that became durable.
     pub fn next_durable_decision(&mut self) -> Option<Slot> {
         let mut last = None;
         while let Some((record, to)) = self.decided.front() {
@@ -212,8 +213,8 @@ impl Pending {
         last
     }
 
-    /// What may be said of the votes of `run`, `durable_to` of which is on stable storage;
-    /// `None` if nothing at the group's class.
+    /// Returns the statement allowed about the votes of `run`, `durable_to` of which is on stable
+    /// storage; `None` if there is none at the group's class.
     pub fn vote(&self, run: &Run, durable_to: Slot) -> Option<Durable<Statement>> {
         if self.failed || (self.class == Class::Durable && durable_to <= run.from) {
             return None;
@@ -228,12 +229,12 @@ impl Pending {
         })))
     }
 
-    /// The class at which this group votes.
+    /// Returns the class at which this group votes.
     pub fn class(&self) -> Class {
         self.class
     }
 
-    /// The newest ballot among parked promises, for tests and invariants.
+    /// Returns the newest ballot among parked promises, for tests and invariants.
     pub fn newest_parked_promise(&self) -> Option<Ballot> {
         self.promises.iter().map(|(_, _, promise)| promise.ballot).max()
     }

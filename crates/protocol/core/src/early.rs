@@ -1,9 +1,9 @@
-//! Votes in memory, before any disk has written: which clients wait to hear that a quorum has a
-//! vote in memory, what others said about theirs, and which of their questions are open here
+//! Votes in memory, before any disk has written: clients that wait for a quorum with a vote in
+//! memory, reports of other members about theirs, and their questions that are open here
 //! ([class-2], [less-1]).
 //!
 //! None of this is a vote. It goes to the node that asked and into no tally, so an error in it
-//! cannot change what is decided. Nobody asks unless a client waits.
+//! cannot change what is decided. No node asks unless a client waits.
 
 use alloc::vec::Vec;
 
@@ -27,7 +27,7 @@ pub struct Question {
     pub check: u64,
 }
 
-/// What a member said of its own run.
+/// A member's report about its own run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Word {
     by: Member,
@@ -42,18 +42,18 @@ pub struct Early {
     /// Clients of this node wait until everything below is in memory at a quorum, voted for in this
     /// ballot.
     wanted: Option<(Ballot, Slot)>,
-    /// They were told so of everything below, in the ballot that is wanted.
+    /// Clients were notified of everything below, in the ballot that is wanted.
     told: Slot,
-    /// How far others were asked in that ballot, and when.
+    /// End of the slots asked for in that ballot, and when.
     asked: Option<(Slot, Time)>,
-    /// What others said.
+    /// Reports of other members.
     said: Vec<Word>,
-    /// Who waits for votes of this node.
+    /// Nodes that wait for votes of this node.
     waiting: Vec<(NodeId, Question)>,
 }
 
 impl Early {
-    /// Whether nobody waits for anything.
+    /// Returns whether there are no waiting clients or nodes.
     pub fn is_idle(&self) -> bool {
         self.wanted().is_none() && self.waiting.is_empty()
     }
@@ -70,19 +70,19 @@ impl Early {
         }
     }
 
-    /// What clients of this node still wait for.
+    /// Returns the ballot and slot that clients of this node still wait for.
     pub fn wanted(&self) -> Option<(Ballot, Slot)> {
         self.wanted.filter(|(_, to)| *to > self.told)
     }
 
-    /// Nobody waits any more for what this ballot was to bring.
+    /// Drops what clients waited for in this ballot.
     pub fn give_up(&mut self) {
         self.wanted = None;
         self.asked = None;
     }
 
-    /// Everything below is in memory at a quorum, in the ballot that is wanted. Whether that is
-    /// news.
+    /// Notes that everything below is in memory at a quorum, in the ballot that is wanted. Returns
+    /// whether that is news.
     pub fn is_news(&mut self, to: Slot) -> bool {
         let news = to > self.told;
         if news {
@@ -91,8 +91,8 @@ impl Early {
         news
     }
 
-    /// How far others are to be asked now: at once when somebody waits for more, and again without
-    /// an answer.
+    /// Returns the question to ask others now: at once when a client waits for more, and again
+    /// without an answer.
     pub fn question(&mut self, now: Time, retry_us: u64) -> Option<(Ballot, Slot)> {
         let Some((ballot, to)) = self.wanted() else {
             self.asked = None;
@@ -106,13 +106,13 @@ impl Early {
         Some((ballot, to))
     }
 
-    /// When that is.
+    /// Returns when the question is to be repeated.
     pub fn wake_at(&self, retry_us: u64) -> Option<Time> {
         self.wanted()?;
         self.asked.map(|(_, at)| at.plus_us(retry_us))
     }
 
-    /// A peer waits for votes of this node. Its later question replaces the earlier one.
+    /// Notes that a peer waits for votes of this node. Its later question replaces the earlier one.
     pub fn on_request(&mut self, from: NodeId, question: Question) {
         let room = self.waiting.len() < PEERS_MAX;
         match self.waiting.iter_mut().find(|(node, _)| *node == from) {
@@ -123,7 +123,7 @@ impl Early {
         }
     }
 
-    /// A member said that in this ballot it has voted for these slots.
+    /// Notes a member's report that in this ballot it has voted for these slots.
     pub fn on_reply(&mut self, by: Member, ballot: Ballot, from: Slot, to: Slot) {
         let word = Word { by, ballot, from, to };
         let room = self.said.len() < PEERS_MAX;
@@ -136,15 +136,16 @@ impl Early {
         }
     }
 
-    /// How far this member has voted, as it said, in this ballot and without a hole from `from` on;
-    /// slot 0 for nothing.
+    /// Returns the end of this member's votes by its own report, in this ballot and without a hole
+    /// from `from` on; slot 0 for none.
     pub fn said(&self, by: Member, ballot: Ballot, from: Slot) -> Slot {
         let speaks = |word: &&Word| word.by == by && word.ballot == ballot && word.from <= from;
         let word = self.said.iter().find(speaks);
         word.map_or(Slot(0), |word| word.to)
     }
 
-    /// It is gone. It asks again when it is back; what it said may be forgotten there by then.
+    /// Forgets the questions of a disconnected node and its reports. It asks again after
+    /// reconnecting, and may have lost what it reported by then.
     pub fn disconnect(&mut self, node: NodeId) {
         self.waiting.retain(|(waits, _)| *waits != node);
         self.said.retain(|word| word.by.node != node);
@@ -197,8 +198,8 @@ mod tests {
         assert_eq!(early.wake_at(RETRY_US), None);
     }
 
-    /// [less-2] What was said in one ballot says nothing in another, nor for another incarnation,
-    /// nor across a hole.
+    /// [less-2] A report in one ballot is no evidence for another, nor for another incarnation, nor
+    /// across a hole.
     #[test]
     fn words_are_those_of_a_ballot_an_incarnation_and_a_run() {
         let first = Member::first(2);

@@ -18,7 +18,7 @@ use crate::{
     value::Value,
 };
 
-/// What a node is at the moment.
+/// Present role of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
     /// Votes, and follows a leader or waits for one.
@@ -35,12 +35,12 @@ pub enum Role {
     Auxiliary,
 }
 
-/// Why a proposal, a read or a transfer was not taken. Nothing was proposed.
+/// Reason for refusing a proposal, a read or a transfer. Nothing was proposed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Refusal {
     /// This node does not lead.
     NotLeader,
-    /// As many proposals are in flight as may be.
+    /// The limit of proposals in flight is reached.
     Busy,
     /// Leadership is being handed over.
     Transferring,
@@ -60,7 +60,7 @@ pub enum Refusal {
 pub enum Alarm {
     /// [count-1] A vote was cast for other values than those proposed in its ballot.
     ConflictingVotes {
-        /// Who reported it.
+        /// The node that reported it.
         from: NodeId,
         /// The ballot.
         ballot: Ballot,
@@ -77,7 +77,7 @@ pub enum Alarm {
     /// A peer has applied other values than this node, or the same ones with other replies. Not the
     /// core finds that out, but who applies.
     DifferentHistory {
-        /// Which peer.
+        /// The peer.
         with: NodeId,
         /// The slots below which the two differ.
         to: Slot,
@@ -108,7 +108,7 @@ impl fmt::Display for Alarm {
 pub enum Effect {
     /// Send to these peers, the same to each. To any that it cannot be sent to it may be dropped.
     Send {
-        /// To whom; never to nobody.
+        /// Receivers; never empty.
         to: NodeSet,
         /// What.
         message: Message,
@@ -117,7 +117,7 @@ pub enum Effect {
     Persist {
         /// Its number; consecutive.
         seq: RecordSeq,
-        /// What to remember.
+        /// The record to persist.
         record: Record,
     },
     /// These slots are decided. In slot order, each slot once per process, without gaps: but for
@@ -132,26 +132,26 @@ pub enum Effect {
     /// Find the bytes of this value, first here, then at `from`, then anywhere; keep them while the
     /// slots are open, and report with `Input::Held`, all at once or from the first slot on.
     Fetch {
-        /// Who should have them.
+        /// A node that should have the bytes.
         from: NodeId,
-        /// Whose bytes.
+        /// The value whose bytes are missing.
         value: Value,
         /// The slots that it was proposed in.
         range: SlotRange,
     },
     /// Send `Learn` messages for these decided slots to a peer, from the log, within a budget.
     Serve {
-        /// To whom.
+        /// The receiver.
         to: NodeId,
         /// Which slots; all of them are decided here.
         range: SlotRange,
     },
-    /// Of what this node lacks, a peer's log has nothing any more: get a snapshot, of this peer or
-    /// of any, and report with `Input::Installed` ([catch-2]). Repeated while that is so.
+    /// A peer's log no longer has what this node lacks: get a snapshot, of this peer or of any, and
+    /// report with `Input::Installed` ([catch-2]). Repeated while that is so.
     NeedSnapshot {
-        /// Who said so.
+        /// The peer that reported it.
         from: NodeId,
-        /// Where that peer's log starts.
+        /// Start of that peer's log.
         log_start: Slot,
     },
     /// [trim-1] An auxiliary needs nothing of its log below this slot any more: make the log start
@@ -173,15 +173,15 @@ pub enum Effect {
         /// Which.
         token: ReadToken,
     },
-    /// Everything below is on stable storage at a phase-2 quorum, for who waits to hear that
+    /// Everything below is on stable storage at a phase-2 quorum, for clients that wait for that
     /// ([class-2]). Grows.
     Lasts {
         /// The first slot that this does not speak of.
         to: Slot,
     },
     /// A phase-2 quorum has voted for everything below in this ballot, on stable storage or not,
-    /// for who waits to hear that ([class-2]). Nothing is decided by that: it will be, unless one
-    /// of those loses its memory before its disk has it ([less-4]). Grows within a ballot.
+    /// for clients that wait for that ([class-2]). Nothing is decided by that: it will be, unless
+    /// one of those loses its memory before its disk has it ([less-4]). Grows within a ballot.
     InMemory {
         /// The ballot.
         ballot: Ballot,
@@ -203,12 +203,12 @@ pub enum Effect {
     /// Role or known leader changed, or the leader moved to another ballot of its own: what was
     /// proposed in the ballot before may have lost its slot.
     Role {
-        /// What this node is now.
+        /// The new role of this node.
         role: Role,
         /// The ballot of the node that leads, as far as this one knows.
         leader: Option<Ballot>,
     },
-    /// Why leadership came, went or was not won; for people.
+    /// Reason that leadership began, ended or was not won; for people.
     Explain(Explanation),
     /// Call `step` with `Input::Tick` no later than this. The last one given counts.
     WakeAt(Time),
@@ -247,7 +247,7 @@ pub struct Effects {
 }
 
 impl Effects {
-    /// An empty list with room for a busy step.
+    /// Creates an empty list with room for a busy step.
     pub fn with_capacity(capacity: usize) -> Self {
         Self { list: Vec::with_capacity(capacity), slow: SlowPaths::default() }
     }
@@ -257,7 +257,7 @@ impl Effects {
         self.list.drain(..)
     }
 
-    /// What is in it, in order.
+    /// Returns the effects in order.
     pub fn as_slice(&self) -> &[Effect] {
         &self.list
     }
@@ -298,8 +298,8 @@ impl Effects {
         self.list.push(Effect::Send { to, message });
     }
 
-    /// Invariant 4 of the design: no promise or vote leaves before its record has the class it
-    /// claims.
+    /// Sends a statement. Invariant 4 of the design: no promise or vote leaves before its record
+    /// has the class it claims.
     pub(crate) fn speak(&mut self, to: NodeId, statement: Durable<Statement>) {
         let message = match statement.into_inner() {
             Statement::Promise(promise) => Message::Phase1b(promise),

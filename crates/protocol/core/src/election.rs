@@ -1,4 +1,4 @@
-//! Who tries to lead, and when: pre-votes, randomised time-outs, back-off ([live-1], [live-2]).
+//! Elections: pre-votes, randomised time-outs, back-off ([live-1], [live-2]).
 //!
 //! Liveness only ([model-5]): nothing here can write a promise or a vote.
 
@@ -14,34 +14,34 @@ use crate::{
 /// Doublings of the time-out after failed attempts.
 const BACK_OFF_MAX: u32 = 3;
 
-/// What a node knows of leaders and of its own attempts.
+/// A node's view of leaders and of its own attempts.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Election {
-    /// Who leads, as far as this node knows, and in which ballot.
+    /// The leader, as far as this node knows, and its ballot.
     leader: Option<(NodeId, Ballot)>,
-    /// When it was last heard of.
+    /// Time of its last message.
     heard: Option<Time>,
-    /// When to try, or to try again.
+    /// Time of the next attempt.
     deadline: Time,
-    /// When a leader asked this node to take over, last.
+    /// Time at which a leader last asked this node to take over.
     told_at: Option<Time>,
-    /// Failed attempts since a leader was last heard of.
+    /// Failed attempts since a leader's last message.
     attempts: u32,
     /// A pre-vote in progress, and who granted it.
     pre_vote: Option<(Ballot, Vec<Member>)>,
-    /// The highest round that others told of, in the newest era seen.
+    /// The highest round that others reported, in the newest era seen.
     round_seen: (Era, u32),
     min_us: u64,
     max_us: u64,
-    /// [live-5] How much longer a leader may be silent.
+    /// [live-5] Additional time that a leader may be silent.
     borne_us: u64,
-    /// It slept through the end of a time-out once since the leader spoke.
+    /// The node slept through the end of a time-out once since the leader's last message.
     excused: bool,
     dice: u64,
 }
 
 impl Election {
-    /// A node that has heard of nobody.
+    /// Creates the state of a node that knows no leader.
     pub fn new(min_ms: u64, max_ms: u64, seed: u64) -> Self {
         assert!(min_ms <= max_ms, "election time-out: {min_ms} above {max_ms}");
         Self {
@@ -60,37 +60,39 @@ impl Election {
         }
     }
 
-    /// Who leads.
+    /// Returns the leader.
     pub fn leader(&self) -> Option<NodeId> {
         self.leader.map(|(node, _)| node)
     }
 
-    /// The ballot that it leads in.
+    /// Returns the ballot that the leader leads in.
     pub fn leader_ballot(&self) -> Option<Ballot> {
         self.leader.map(|(_, ballot)| ballot)
     }
 
-    /// When `tick` is due.
+    /// Returns when `tick` is due.
     pub fn deadline(&self) -> Time {
         self.deadline
     }
 
-    /// The longest silence that a healthy leader leaves.
+    /// Returns the longest silence that a healthy leader leaves.
     pub fn patience_us(&self) -> u64 {
         self.max_us + self.borne_us
     }
 
-    /// [live-5] Nodes are late: silence is borne for so much longer than the time-outs say.
+    /// [live-5] Extends the silence that is borne past the time-outs by this much, since nodes are
+    /// late.
     pub fn bear(&mut self, us: u64) {
         self.borne_us = us;
     }
 
-    /// The longest time-out, however late nodes are.
+    /// Returns the longest time-out, however late nodes are.
     pub fn timeout_us(&self) -> u64 {
         self.max_us
     }
 
-    /// [live-5] This node itself stood still for so long until now: the leader may have spoken.
+    /// [live-5] Notes that this node itself stood still for this long until now: the leader may
+    /// have sent messages.
     ///
     /// It is late from the end of the time-out on, and may have stood still long before: the first
     /// time, all of the time-out begins anew. Once, or a node that is always late would never try.
@@ -105,7 +107,7 @@ impl Election {
         }
     }
 
-    /// A leader spoke. Returns whether it is a new one.
+    /// Notes a leader's message. Returns whether the leader is new.
     pub fn heard(&mut self, now: Time, ballot: Ballot) -> bool {
         if self.leader.is_some_and(|(_, known)| known > ballot) {
             return false;
@@ -120,7 +122,7 @@ impl Election {
         new
     }
 
-    /// This node leads now.
+    /// Notes that this node leads now.
     pub fn lead(&mut self, own: NodeId, ballot: Ballot) {
         self.leader = Some((own, ballot));
         self.heard = None;
@@ -128,7 +130,7 @@ impl Election {
         self.pre_vote = None;
     }
 
-    /// There is no leader any more, as far as this node knows.
+    /// Notes that there is no leader any more, as far as this node knows.
     pub fn forget_leader(&mut self, now: Time) {
         self.leader = None;
         self.heard = None;
@@ -136,8 +138,8 @@ impl Election {
         self.rearm(now);
     }
 
-    /// The connection to the leader broke: an early hint of its death. Nobody is waited for, but
-    /// two followers that saw the same should not try at the same instant.
+    /// Notes a broken connection to the leader: an early hint of its death. The wait is cut short
+    /// but not dropped: two followers that saw the same should not try at the same instant.
     pub fn lost(&mut self, now: Time) {
         self.forget_leader(now);
         let spread = self.max_us - self.min_us;
@@ -146,12 +148,12 @@ impl Election {
         self.deadline = now.plus_us(wait);
     }
 
-    /// How long the leader has been silent.
+    /// Returns how long the leader has been silent.
     pub fn silent_us(&self, now: Time) -> u64 {
         self.heard.map_or(0, |at| now.since_us(at))
     }
 
-    /// [live-1] Whether a leader spoke within the shortest time-out.
+    /// [live-1] Returns whether a leader sent a message within the shortest time-out.
     pub fn leader_is_fresh(&self, now: Time) -> bool {
         self.heard.is_some_and(|at| now.since_us(at) < self.min_us + self.borne_us)
     }
@@ -170,12 +172,12 @@ impl Election {
         self.deadline = now.plus_us(wait);
     }
 
-    /// This node may not try before then.
+    /// Defers attempts of this node until then.
     pub fn defer(&mut self, until: Time) {
         self.deadline = until;
     }
 
-    /// The time-out passed: a new attempt begins.
+    /// Begins a new attempt after the time-out.
     pub fn attempt(&mut self, now: Time) {
         self.attempts = self.attempts.saturating_add(1);
         self.rearm(now);
@@ -186,22 +188,22 @@ impl Election {
         self.attempts
     }
 
-    /// The leader asked this node to take over.
+    /// Notes that the leader asked this node to take over.
     pub fn told_to_lead(&mut self, now: Time) {
         self.told_at = Some(now);
     }
 
-    /// Whether a leader asked this node to take over less than `within_us` ago.
+    /// Returns whether a leader asked this node to take over less than `within_us` ago.
     pub fn was_told_within(&self, now: Time, within_us: u64) -> bool {
         self.told_at.is_some_and(|at| now.since_us(at) < within_us)
     }
 
-    /// Somebody told of this ballot.
+    /// Notes that this ballot was seen.
     pub fn saw(&mut self, ballot: Ballot) {
         self.round_seen = self.round_seen.max((ballot.era, ballot.round));
     }
 
-    /// The highest round told of in this era.
+    /// Returns the highest round reported in this era.
     pub fn round_seen(&self, era: Era) -> u32 {
         if self.round_seen.0 == era { self.round_seen.1 } else { 0 }
     }
@@ -211,7 +213,7 @@ impl Election {
         self.pre_vote = Some((ballot, alloc::vec![own]));
     }
 
-    /// Somebody would promise. Returns everybody who would, if the question still stands.
+    /// Notes that a member would promise. Returns all that would, if the question still stands.
     pub fn granted(&mut self, ballot: Ballot, by: Member) -> Option<&[Member]> {
         let (_, by_now) = self.pre_vote.as_mut().filter(|(asked, _)| *asked == ballot)?;
         if !by_now.contains(&by) && by_now.len() < crate::flow::PEERS_MAX {
@@ -220,12 +222,12 @@ impl Election {
         Some(by_now)
     }
 
-    /// Whether a pre-vote is in progress.
+    /// Returns whether a pre-vote is in progress.
     pub fn is_asking(&self) -> bool {
         self.pre_vote.is_some()
     }
 
-    /// The pre-vote is over.
+    /// Ends the pre-vote.
     pub fn end_pre_vote(&mut self) {
         self.pre_vote = None;
     }

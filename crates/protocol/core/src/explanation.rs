@@ -1,28 +1,28 @@
-//! Why leadership came, went or was not won: for people. Nothing depends on it, and nothing here is
-//! remembered by the node: a caller may drop it.
+//! Reasons that leadership began, ended or was not won: for people. Nothing depends on them, and
+//! nothing here is remembered by the node: a caller may drop it.
 
 use core::fmt;
 
 use crate::{ballot::Ballot, node_id::NodeId, node_set::NodeSet, slot::Slot};
 
-/// One thing about leadership that happened, with its cause.
+/// An event of leadership, with its cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Explanation {
     /// The leader that this node followed is followed no more: it said nothing for `silent_us`.
     LeaderSilent {
-        /// Who led.
+        /// The former leader.
         leader: NodeId,
-        /// How long, in microseconds.
+        /// Length of the silence, in microseconds.
         silent_us: u64,
     },
     /// The leader that this node followed is followed no more: the connection to it broke.
     LeaderUnreachable {
-        /// Who led.
+        /// The former leader.
         leader: NodeId,
     },
     /// This node is a quorum by itself, and waits for others to connect before it leads ([lie-6]).
     WaitsAlone {
-        /// How long, in microseconds.
+        /// Length of the wait, in microseconds.
         us: u64,
     },
     /// Phase 1 of this ballot began.
@@ -58,7 +58,7 @@ pub enum Explanation {
     RingLaid {
         /// The ballot that this node leads in.
         ballot: Ballot,
-        /// Who is in it.
+        /// Nodes of the ring.
         nodes: NodeSet,
     },
     /// The ring got nowhere: votes come straight again ([ring-7]).
@@ -73,7 +73,7 @@ pub enum Explanation {
         /// The ballot that this node leads in.
         ballot: Ballot,
     },
-    /// [offload-12] They do so no more.
+    /// [offload-12] The device assigns slots no more.
     TakesBack {
         /// The ballot that this node leads in.
         ballot: Ballot,
@@ -93,41 +93,41 @@ pub enum Explanation {
     },
 }
 
-/// Why a node asks for promises.
+/// Reason for a node to ask for promises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Campaign {
-    /// It is a quorum by itself.
+    /// The node is a quorum by itself.
     Alone,
-    /// A quorum hears of no leader either, and would promise ([live-1]).
+    /// A quorum has no leader either, and would promise ([live-1]).
     PreVotes,
     /// The leader handed over ([live-4]).
     HandedOver {
-        /// Who led.
+        /// The former leader.
         by: NodeId,
     },
-    /// It leads, and somebody promised a higher ballot ([live-2]).
+    /// The node leads, and another node promised a higher ballot ([live-2]).
     Stray {
-        /// That ballot.
+        /// The higher ballot.
         promised: Ballot,
     },
-    /// It led until now, and its device forgot what it gave out ([offload-12]).
+    /// The node led until now, and its device lost the slots it assigned ([offload-12]).
     DeviceLost,
-    /// It leads, and an era began ([era-8]).
+    /// The node leads, and an era began ([era-8]).
     Era,
-    /// It leads, and nobody delivers the bytes of a value of before ([value-4]).
+    /// The node leads, and no peer delivers the bytes of an inherited value ([value-4]).
     MissingBytes,
-    /// It leads, and nobody teaches the decided slots that somebody who promised left out ([p1-5]).
+    /// The node leads, and no peer teaches the decided slots that a promise left out ([p1-5]).
     Untaught,
-    /// Whom it asked before is not there, or no member any more ([cast-5]).
+    /// A node that was asked before is disconnected, or no member any more ([cast-5]).
     AskedAgain,
 }
 
-/// Why a ballot of a node ended.
+/// Reason for the end of a node's ballot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum End {
     /// Another node's higher ballot was promised, or followed.
     HigherBallot {
-        /// That ballot.
+        /// The higher ballot.
         ballot: Ballot,
     },
     /// No quorum spoke for longer than a healthy one takes.
@@ -144,7 +144,7 @@ pub enum End {
         /// The slot.
         slot: Slot,
     },
-    /// It cannot read back what it decided, nobody else has it, and the others can decide it anew
+    /// The node cannot read back what it decided, no peer has it, and the others can decide it anew
     /// ([disk-8]).
     FoundNowhere {
         /// The first slot of that.
@@ -152,12 +152,12 @@ pub enum End {
     },
     /// A snapshot stands for slots that this node had not decided ([snap-2]).
     Installed {
-        /// It stands for what is below.
+        /// The snapshot stands for slots below.
         to: Slot,
     },
     /// The log failed ([disk-9]).
     StorageFailed,
-    /// Its device cannot tell what it gave out ([offload-12]).
+    /// The device cannot report the slots it assigned ([offload-12]).
     DeviceLost,
     /// Its device does not answer, and holds what it gave out ([offload-12]).
     DeviceLate,

@@ -30,7 +30,7 @@ impl Vote {
         Self { range: self.range.intersect(range), ..self }
     }
 
-    /// Whether `next` continues this run, so that one entry can hold both.
+    /// Returns whether `next` continues this run, so that one entry can hold both.
     fn continues_in(&self, next: &Self) -> bool {
         self.range.to == next.range.from
             && self.ballot == next.ballot
@@ -46,38 +46,38 @@ pub struct Extents {
 }
 
 impl Extents {
-    /// Room for `capacity` runs before anything is allocated.
+    /// Creates an empty list with room for `capacity` runs before anything is allocated.
     pub fn with_capacity(capacity: usize) -> Self {
         Self { runs: VecDeque::with_capacity(capacity) }
     }
 
-    /// Number of runs.
+    /// Returns the number of runs.
     pub fn len(&self) -> usize {
         self.runs.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no runs.
     pub fn is_empty(&self) -> bool {
         self.runs.is_empty()
     }
 
-    /// The vote for a slot.
+    /// Returns the vote for a slot.
     pub fn get(&self, slot: Slot) -> Option<&Vote> {
         let at = self.runs.partition_point(|run| run.range.to <= slot);
         self.runs.get(at).filter(|run| run.range.contains(slot))
     }
 
-    /// One past the last slot held; slot 0 for none.
+    /// Returns one past the last slot held; slot 0 for none.
     pub fn end(&self) -> Slot {
         self.runs.back().map_or(Slot(0), |last| last.range.to)
     }
 
-    /// The first run: the only one that a decision in slot order touches.
+    /// Returns the first run: the only one that a decision in slot order touches.
     pub fn first(&self) -> Option<&Vote> {
         self.runs.front()
     }
 
-    /// All runs, cut at `from`.
+    /// Returns all runs, cut at `from`.
     pub fn iter_from(&self, from: Slot) -> impl Iterator<Item = Vote> + '_ {
         let start = self.runs.partition_point(|run| run.range.to <= from);
         let rest = SlotRange::new(from, Slot(u64::MAX));
@@ -144,7 +144,7 @@ pub struct Report<W> {
     pub ballot: Ballot,
     /// The value voted for.
     pub value: Value,
-    /// Who reported it.
+    /// The reporter.
     pub who: W,
 }
 

@@ -1,5 +1,5 @@
-//! What stands between this acceptor's promise and the votes that its device may cast
-//! ([offload-8]). Safety lives here; nothing in this file knows what time it is.
+//! The fence between this acceptor's promise and the votes that its device may cast ([offload-8]).
+//! Safety lives here; nothing in this file reads the time.
 
 use crate::{
     ballot::Ballot,
@@ -13,15 +13,15 @@ use crate::{
 /// A promise that waits until the device votes no more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Promise {
-    /// Who asks for it.
+    /// The candidate that asks for it.
     pub to: NodeId,
-    /// What is to be promised.
+    /// The ballot to be promised.
     pub ballot: Ballot,
-    /// From where on the asker wants to know.
+    /// First slot that the candidate wants votes of.
     pub from: Slot,
 }
 
-/// Where a run of votes in a ballot may begin, as its leader said.
+/// Slot at which a run of votes in a ballot may begin, as its leader stated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Begin {
     /// The ballot.
@@ -42,37 +42,38 @@ pub struct Fence {
     confirmed: bool,
     /// A fence was ordered, and the device has not been read out yet.
     under_way: bool,
-    /// Where the device's cells begin, at most.
+    /// Upper bound of the first slot with a cell on the device.
     floor: Slot,
     begin: Option<Begin>,
-    /// What a coordinator counted in this ballot.
+    /// Slots that a coordinator counted in this ballot.
     counted: Option<(Ballot, Counted)>,
     promise: Option<Promise>,
     campaign: Option<(Asked, Campaign)>,
 }
 
 impl Fence {
-    /// The only ballot that votes may be cast in outside of this node.
+    /// Returns the only ballot that votes may be cast in outside of this node.
     pub fn armed(&self) -> Option<Ballot> {
         self.armed
     }
 
-    /// Whether the device votes in this ballot, by its own word.
+    /// Returns whether the device votes in this ballot, by its own report.
     pub fn votes_in(&self, ballot: Ballot) -> bool {
         self.armed == Some(ballot) && self.confirmed && !self.under_way
     }
 
-    /// Whether a fence was ordered and is not over.
+    /// Returns whether a fence is in flight.
     pub fn is_under_way(&self) -> bool {
         self.under_way
     }
 
-    /// [offload-8] Whether no vote below this ballot can be cast outside of this node any more.
+    /// [offload-8] Returns whether no vote below this ballot can be cast outside of this node any
+    /// more.
     pub fn holds_for(&self, ballot: Ballot) -> bool {
         self.armed.is_none_or(|armed| armed >= ballot)
     }
 
-    /// An order to arm leaves. The promise is raised to this ballot before.
+    /// Notes that an order to arm leaves. The promise is raised to this ballot before.
     pub fn arm(&mut self, ballot: Ballot, floor: Slot) {
         assert!(self.armed.is_none(), "armed with {ballot} without a fence");
         self.armed = Some(ballot);
@@ -80,53 +81,54 @@ impl Fence {
         self.floor = floor;
     }
 
-    /// The device is armed with this ballot. Returns whether that is news.
+    /// Notes that the device is armed with this ballot. Returns whether that is news.
     pub fn confirm(&mut self, ballot: Ballot) -> bool {
         let news = self.armed == Some(ballot) && !self.under_way && !self.confirmed;
         self.confirmed |= news;
         news
     }
 
-    /// A fence is needed: the ballot to be fenced, if none is under way.
+    /// Begins a fence: returns the ballot to be fenced, if no fence is in flight.
     pub fn begin(&mut self) -> Option<Ballot> {
         let ballot = self.armed.filter(|_| !self.under_way)?;
         self.under_way = true;
         Some(ballot)
     }
 
-    /// The device votes no more, and its votes are this acceptor's now; or they never counted.
+    /// Ends the fence: the device votes no more, and its votes are this acceptor's now; or they
+    /// never counted.
     pub fn end(&mut self) {
         self.armed = None;
         self.confirmed = false;
         self.under_way = false;
     }
 
-    /// Where the device's cells begin, at most.
+    /// Returns the upper bound of the first slot with a cell on the device.
     pub fn floor(&self) -> Slot {
         self.floor
     }
 
-    /// [offload-14] They begin here from now on.
+    /// [offload-14] Raises the first slot with a cell.
     pub fn raise_floor(&mut self, floor: Slot) {
         self.floor = self.floor.max(floor);
     }
 
-    /// Where a run in this ballot may begin.
+    /// Returns where a run in this ballot may begin.
     pub fn begin_in(&self, ballot: Ballot) -> Option<Begin> {
         self.begin.filter(|begin| begin.ballot == ballot)
     }
 
-    /// The leader said so.
+    /// Notes the leader's start of a run.
     pub fn note_begin(&mut self, begin: Begin) {
         self.begin = Some(begin);
     }
 
-    /// What a coordinator counted, and in which ballot.
+    /// Returns the slots that a coordinator counted, and the ballot.
     pub fn counted(&self) -> Option<(Ballot, &Counted)> {
         self.counted.as_ref().map(|(ballot, counted)| (*ballot, counted))
     }
 
-    /// A coordinator counted this. Of two ballots the newer one is remembered.
+    /// Notes slots that a coordinator counted. Of two ballots the newer one is remembered.
     pub fn note_counted(&mut self, ballot: Ballot, range: SlotRange) {
         match &mut self.counted {
             Some((known, counted)) if *known == ballot => counted.add(range),
@@ -146,19 +148,19 @@ impl Fence {
         }
     }
 
-    /// This promise waits for the fence; of two the higher one.
+    /// Makes a promise wait for the fence; of two the higher one.
     pub fn wait_to_promise(&mut self, promise: Promise) {
         if self.promise.is_none_or(|waiting| waiting.ballot < promise.ballot) {
             self.promise = Some(promise);
         }
     }
 
-    /// This campaign waits for the fence.
+    /// Makes a campaign wait for the fence.
     pub fn wait_to_campaign(&mut self, asked: Asked, why: Campaign) {
         self.campaign = Some((asked, why));
     }
 
-    /// What waited.
+    /// Takes the promise and the campaign that waited for the fence.
     pub fn take_waiting(&mut self) -> (Option<Promise>, Option<(Asked, Campaign)>) {
         (self.promise.take(), self.campaign.take())
     }

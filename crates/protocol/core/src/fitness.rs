@@ -1,6 +1,6 @@
-//! Whether a node should lead. Liveness only: one that should not votes as well as it can.
+//! Fitness of a node to lead. Liveness only: an unfit node still votes as well as it can.
 
-/// What stands between a node and leading, as its caller sees it ([live-3], [live-6]).
+/// Obstacles between a node and leading, as its caller sees them ([live-3], [live-6]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Fitness {
     /// Nothing.
@@ -11,8 +11,8 @@ pub enum Fitness {
     /// Much that is decided is not applied here yet: it leads for as long as no other node is
     /// nearer.
     FarBehind,
-    /// It writes its log, and its service takes no commands: it leads for as long as no other node
-    /// is fit.
+    /// The node writes its log, and its service takes no commands: it leads for as long as no other
+    /// node is fit.
     CannotApply,
     /// Its log takes nothing more, or not in time. It could not even record a round: it does not
     /// campaign.

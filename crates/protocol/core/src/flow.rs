@@ -1,4 +1,4 @@
-//! What may be in flight, and to whom it went: the leader's view of its followers.
+//! Flow of proposals: what may be in flight, and to which followers it went.
 //!
 //! Liveness only. A follower takes proposals in order ([`crate::voted`]); if its answer shows that
 //! one was lost, the leader goes back to it and sends everything from there again.
@@ -22,13 +22,13 @@ pub const PEERS_MAX: usize = 64;
 /// Another node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Peer {
-    /// Who it is now.
+    /// The node in its present incarnation.
     pub member: Member,
-    /// Whether it can be talked to.
+    /// The node is connected.
     pub connected: bool,
-    /// When it last answered this leader.
+    /// Time of its last answer to this leader.
     pub heard: Option<Time>,
-    /// The highest promise that it told of.
+    /// The highest promise that it reported.
     pub promised: Ballot,
     /// Proposals below went to it.
     pub sent_to: Slot,
@@ -41,12 +41,12 @@ pub struct Peer {
     pub held_to: Slot,
     /// A crash leaves it these, as decided.
     pub kept_to: Slot,
-    /// As it said to the last heartbeat of this ballot, it holds what was decided before the one
-    /// before.
+    /// By its answer to the last heartbeat of this ballot, it holds what was decided before the
+    /// previous one.
     pub level: bool,
-    /// It should not lead, as it said last.
+    /// The node should not lead, by its last report.
     pub unfit: bool,
-    /// How late its turns were lately, as it said last.
+    /// Recent lateness of its turns, by its last report.
     pub late_us: u32,
 }
 
@@ -54,52 +54,52 @@ pub struct Peer {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Peers {
     list: Vec<Peer>,
-    /// They were told that slots below are decided.
+    /// Followers were notified that slots below are decided.
     announced_to: Slot,
 }
 
 impl Peers {
-    /// Nobody is known; nobody needs to be told of decisions below `announced_to`.
+    /// Creates an empty list; decisions below `announced_to` need no announcement.
     pub fn new(announced_to: Slot) -> Self {
         Self { list: Vec::new(), announced_to }
     }
 
-    /// Slots below are decided, as they were told.
+    /// Returns the slot below which followers were notified of decisions.
     pub fn announced_to(&self) -> Slot {
         self.announced_to
     }
 
-    /// They are told now that slots below are decided.
+    /// Notes that slots below are announced as decided.
     pub fn announced(&mut self, decided_to: Slot) {
         self.announced_to = decided_to;
     }
 
-    /// All of them.
+    /// Returns all peers.
     pub fn iter(&self) -> impl Iterator<Item = &Peer> {
         self.list.iter()
     }
 
-    /// All of them.
+    /// Returns all peers.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Peer> {
         self.list.iter_mut()
     }
 
-    /// Those that can be talked to.
+    /// Returns the connected peers.
     pub fn connected(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.list.iter().filter(|peer| peer.connected).map(|peer| peer.member.node)
     }
 
-    /// One of them.
+    /// Returns the peer with this id.
     pub fn find(&mut self, node: NodeId) -> Option<&mut Peer> {
         self.list.iter_mut().find(|peer| peer.member.node == node)
     }
 
-    /// One of them.
+    /// Returns the peer with this id.
     pub fn peer(&self, node: NodeId) -> Option<&Peer> {
         self.list.iter().find(|peer| peer.member.node == node)
     }
 
-    /// A peer can be talked to; what went to it before may be lost.
+    /// Marks a peer as connected; messages sent before may be lost.
     pub fn connect(&mut self, member: Member) -> Option<&mut Peer> {
         let at = self.list.partition_point(|peer| peer.member.node < member.node);
         let known = self.list.get(at).is_some_and(|peer| peer.member.node == member.node);
@@ -138,27 +138,28 @@ impl Peers {
         Some(peer)
     }
 
-    /// It cannot be talked to any more.
+    /// Marks the node as disconnected.
     pub fn disconnect(&mut self, node: NodeId) {
         if let Some(peer) = self.find(node) {
             peer.connected = false;
         }
     }
 
-    /// [live-5] This node stood still for so long until now: what they said may lie there unread.
+    /// [live-5] Notes that this node stood still for this long until now: messages of peers may lie
+    /// there unread.
     pub fn excuse(&mut self, now: Time, us: u64) {
         for peer in &mut self.list {
             peer.heard = peer.heard.map(|at| at.plus_us(us).min(now));
         }
     }
 
-    /// How late the turns of those were that can be talked to, at worst.
+    /// Returns the worst recent lateness of connected peers' turns.
     pub fn late_us(&self) -> u64 {
         let connected = self.list.iter().filter(|peer| peer.connected);
         connected.map(|peer| peer.late_us.into()).max().unwrap_or(0)
     }
 
-    /// A new ballot of this node: nothing of it was sent or voted for.
+    /// Begins a new ballot of this node: nothing of it was sent or voted for.
     pub fn restart(&mut self, now: Time, from: Slot) {
         for peer in &mut self.list {
             // Granted a time-out's worth of life, so that a new leader is not its own victim.
@@ -172,9 +173,10 @@ impl Peers {
         }
     }
 
-    /// [trim-1] What an auxiliary may forget: full replicas that form a phase-2 quorum hold it, and
-    /// each of them would find it decided after a crash. One that had only voted could not tell,
-    /// without the auxiliary, that nothing else was chosen.
+    /// [trim-1] Returns the end of the slots that an auxiliary may forget: full replicas that form
+    /// a phase-2 quorum hold them, and each of them would find them decided after a crash. A
+    /// replica that had only voted could not rule out, without the auxiliary, that something else
+    /// was chosen.
     pub fn kept(&self, eras: &Eras, own: Member, own_to: Slot) -> Slot {
         eras.current().reached(Phase::Two, |voter| {
             if voter.auxiliary {
@@ -188,9 +190,9 @@ impl Peers {
         })
     }
 
-    /// [trim-1] What the others hold, and this node up to `own_to`: by what each incarnation said
-    /// to this ballot. A member that has said nothing holds nothing, whatever a plane has of it in
-    /// its buffers ([ring-11]).
+    /// [trim-1] Returns what the others hold, and this node up to `own_to`: by each incarnation's
+    /// reports to this ballot. A member without a report holds nothing, whatever a plane has of it
+    /// in its buffers ([ring-11]).
     pub fn held(&self, eras: &Eras, own: Member, own_to: Slot) -> Held {
         let configuration = eras.current();
         let of = |member: Member| {
@@ -221,7 +223,7 @@ impl Peers {
         Held { all, quorum }
     }
 
-    /// The members for which `holds` is true, and this node itself.
+    /// Returns the members for which `holds` is true, and this node itself.
     pub fn set(
         &self,
         configuration: &Configuration,
@@ -235,7 +237,7 @@ impl Peers {
             .fold(MemberSet::default(), MemberSet::with)
     }
 
-    /// [live-2] Whether a phase-2 quorum answered within the last `within_us`.
+    /// [live-2] Returns whether a phase-2 quorum answered within the last `within_us`.
     pub fn quorum_heard(
         &self,
         configuration: &Configuration,
@@ -302,7 +304,8 @@ mod tests {
         assert_eq!(held(&peers, &eras(0)), (0, 4));
     }
 
-    /// [trim-1] What an auxiliary says to hold is hearsay: no full replica may forget for its sake.
+    /// [trim-1] Slots that an auxiliary reports as held are hearsay: no full replica may forget for
+    /// its sake.
     #[test]
     fn auxiliary_holds_nothing_for_others() {
         assert_eq!(held(&peers(&[(2, 7), (3, 4)]), &eras(2)), (4, 4));

@@ -2,7 +2,7 @@
 //! in here.
 
 /// The largest T of all applied commands *now is T*, as Unix time in milliseconds. It only grows,
-/// whoever leads.
+/// also across leaders.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupTime(u64);
 
@@ -10,26 +10,26 @@ impl GroupTime {
     /// Before the first command.
     pub const START: Self = Self(0);
 
-    /// The time that a snapshot or a commit kept.
+    /// Creates the time that a snapshot or a commit kept.
     pub const fn kept(ms: u64) -> Self {
         Self(ms)
     }
 
-    /// Unix time in milliseconds.
+    /// Returns Unix time in milliseconds.
     pub const fn ms(self) -> u64 {
         self.0
     }
 
-    /// A command *now is T* is applied. Says whether the time changed: a T that is not above it, of
-    /// an earlier leader or of one whose clock is behind, changes nothing.
+    /// Applies a command *now is T*. Returns whether the time changed: a T that is not above it, of
+    /// an earlier leader or of one whose clock lags, changes nothing.
     pub fn hear(&mut self, ms: u64) -> bool {
         let before = self.0;
         self.0 = self.0.max(ms);
         self.0 > before
     }
 
-    /// The T that a leader proposes whose clock shows `clock_ms`, and which has applied a key with
-    /// this earliest `deadline` above the group's time: none before that deadline.
+    /// Returns the T that a leader proposes whose clock shows `clock_ms`, and which has applied a
+    /// key with this earliest `deadline` above the group's time: none before that deadline.
     pub fn stamp(self, clock_ms: u64, deadline: Option<u64>) -> Option<u64> {
         let due = deadline.is_some_and(|deadline| deadline <= clock_ms);
         (due && clock_ms > self.0).then_some(clock_ms)

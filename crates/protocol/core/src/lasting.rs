@@ -1,10 +1,11 @@
-//! What of the decided prefix outlasts a crash of everybody: how far this node's log has it on
-//! stable storage, what others say of theirs, and who waits to hear ([class-2], [last-1]).
+//! The part of the decided prefix that outlasts a crash of all nodes: how far this node's log has
+//! it on stable storage, reports of other members about theirs, and the nodes that wait ([class-2],
+//! [last-1]).
 //!
 //! In a durable group all that is decided lasts. In a volatile one, a decision says nothing about
 //! disks, and votes are the wrong thing to look at: a vote on stable storage may be for a value
-//! that another ballot replaced. What lasts is what a restart would find decided. While somebody
-//! waits for more, the log restates how far that is by another record.
+//! that another ballot replaced. The part that lasts is the part that a restart would find decided.
+//! While a client or a peer waits for more, the log restates how far that is by another record.
 
 use alloc::vec::Vec;
 
@@ -23,20 +24,20 @@ pub struct Lasting {
     here_to: Slot,
     /// The record that restates how far everything is decided, on its way to stable storage.
     restated: Option<RecordSeq>,
-    /// Who waits for this node's disk, and for how far.
+    /// Nodes that wait for this node's disk, and the slots that they wait for.
     waiting: Vec<(NodeId, Slot)>,
-    /// What others said of themselves.
+    /// Reports of other members about their own logs.
     said: Vec<(Member, Slot)>,
     /// This node's clients wait until everything below lasts in the group.
     wanted: Slot,
-    /// They were told so of everything below.
+    /// Clients were notified of everything below.
     told: Slot,
-    /// The question that is under way, and since when.
+    /// The question in flight, and since when.
     asked: Option<(Slot, Time)>,
 }
 
 impl Lasting {
-    /// Whether nobody waits for anything.
+    /// Returns whether there are no waiting clients or nodes.
     pub fn is_idle(&self) -> bool {
         self.wanted <= self.told && self.waiting.is_empty()
     }
@@ -46,12 +47,13 @@ impl Lasting {
         self.wanted = self.wanted.max(to);
     }
 
-    /// What clients of this node were told.
+    /// Returns the end of the slots that clients of this node were notified of.
     pub fn told(&self) -> Slot {
         self.told
     }
 
-    /// A peer waits until everything below lasts here. Its later question replaces the earlier one.
+    /// Notes that a peer waits until everything below lasts here. Its later question replaces the
+    /// earlier one.
     pub fn on_request(&mut self, from: NodeId, to: Slot) {
         let room = self.waiting.len() < PEERS_MAX;
         match self.waiting.iter_mut().find(|(node, _)| *node == from) {
@@ -62,12 +64,12 @@ impl Lasting {
         }
     }
 
-    /// It is gone, and asks again when it is back.
+    /// Forgets the questions of a disconnected node; it asks again after reconnecting.
     pub fn disconnect(&mut self, node: NodeId) {
         self.waiting.retain(|(waits, _)| *waits != node);
     }
 
-    /// [last-2] A node said, as this incarnation, that everything below lasts there.
+    /// [last-2] Notes a node's report, as this incarnation, that everything below lasts there.
     pub fn on_reply(&mut self, from: Member, to: Slot) {
         let room = self.said.len() < PEERS_MAX;
         let mut known = self.said.iter_mut();
@@ -80,14 +82,15 @@ impl Lasting {
         }
     }
 
-    /// What this member said; slot 0 for nothing.
+    /// Returns this member's reported slot; slot 0 for none.
     pub fn said(&self, by: Member) -> Slot {
         let said = self.said.iter().find(|(member, _)| *member == by);
         said.map_or(Slot(0), |(_, to)| *to)
     }
 
-    /// [last-1] Everything below `here_to` lasts here, and everything below `held_to` is decided
-    /// and held. Whether the log is to restate that by another record, since somebody waits for it.
+    /// [last-1] Notes that everything below `here_to` lasts here, and everything below `held_to` is
+    /// decided and held. Returns whether the log is to restate that by another record, since a
+    /// client or a peer waits for it.
     pub fn look(
         &mut self,
         here_to: Slot,
@@ -99,29 +102,30 @@ impl Lasting {
         self.restated.is_none() && held_to > here_to && self.is_awaited()
     }
 
-    /// This record does.
+    /// Notes the record that restates it.
     pub fn restates(&mut self, record: RecordSeq) {
         self.restated = Some(record);
     }
 
-    /// Whether somebody waits for more than lasts here by now.
+    /// Returns whether a client or a peer waits for more than lasts here by now.
     fn is_awaited(&self) -> bool {
         let by_peers = self.waiting.iter().any(|(_, to)| *to > self.here_to);
         by_peers || (self.wanted > self.told && self.wanted > self.here_to)
     }
 
-    /// Whether somebody waits for what this log has not written.
+    /// Returns whether a client or a peer waits for something that this log has not written.
     pub fn awaits_disk(&self) -> bool {
         self.restated.is_some() && !self.is_idle()
     }
 
-    /// The next peer that has waited for no more than this.
+    /// Returns the next peer that has waited for no more than this.
     pub fn next_answer(&mut self, here_to: Slot) -> Option<NodeId> {
         let at = self.waiting.iter().position(|(_, to)| *to <= here_to)?;
         Some(self.waiting.swap_remove(at).0)
     }
 
-    /// Everything below lasts in the group. Whether that is news to somebody who waits.
+    /// Notes that everything below lasts in the group. Returns whether that is news to a waiting
+    /// client.
     pub fn is_news(&mut self, to: Slot) -> bool {
         let news = self.wanted > self.told && to > self.told;
         if news {
@@ -130,8 +134,8 @@ impl Lasting {
         news
     }
 
-    /// What is to be asked of others now: one question at a time, for all who wait by then; again
-    /// if there was no answer for so long.
+    /// Returns the question to ask others now: one at a time, for all clients that wait by then;
+    /// again after `retry_us` without an answer.
     pub fn question(&mut self, now: Time, retry_us: u64) -> Option<Slot> {
         if self.wanted <= self.told {
             self.asked = None;
@@ -145,7 +149,7 @@ impl Lasting {
         Some(self.wanted)
     }
 
-    /// When the question that is under way is to be repeated.
+    /// Returns when the question in flight is to be repeated.
     pub fn wake_at(&self, retry_us: u64) -> Option<Time> {
         self.asked.map(|(_, at)| at.plus_us(retry_us))
     }
@@ -158,13 +162,13 @@ mod tests {
 
     const RETRY_US: u64 = 1000;
 
-    /// Whether the log is to restate more.
+    /// Calls `look` and returns whether the log is to restate more.
     fn looked(lasting: &mut Lasting, here_to: u64, held_to: u64, persisted: u64) -> bool {
         let safe = |record: RecordSeq| record.0 <= persisted;
         lasting.look(Slot(here_to), Slot(held_to), safe)
     }
 
-    /// [last-1] One record at a time, and none that nobody waits for.
+    /// [last-1] The log restates one record at a time, and none without a waiting client or peer.
     #[test]
     fn the_log_restates_what_is_decided_while_somebody_waits() {
         let mut lasting = Lasting::default();

@@ -1,9 +1,9 @@
-//! Laying: a leader's view of the ring that votes take to it, and when it is laid anew. Liveness
-//! only.
+//! Laying: a leader's view of the ring along which votes reach it, and of when it is laid anew.
+//! Liveness only.
 //!
-//! A ring is as fast as its slowest member, so a leader that gets nowhere for
-//! [`Laying::patience_us`] asks everybody for votes straight away, sees who answers, and lays a
-//! ring without those who do not ([ring-7]). They come back when they have kept up for a while,
+//! A ring is as fast as its slowest member, so a leader that makes no progress for
+//! [`Laying::patience_us`] asks all members for votes directly, sees which of them answer, and lays
+//! a ring without those that do not ([ring-7]). They return once they have kept up for a while,
 //! which lasts longer each time.
 
 use alloc::vec::Vec;
@@ -17,16 +17,16 @@ use crate::{
 /// A leader waits for a decision no less and no longer than this before it takes its ring for
 /// broken.
 const PATIENCE_US: (u64, u64) = (2_000, 40_000);
-/// So many times a decision's usual time, and what that varies by, is unusual.
+/// A decision is late after this multiple of its usual time and of that time's variation.
 const PATIENCE: u64 = 4;
 /// A ring that held for so long was a good one.
 const GOOD_US: u64 = 1_000_000;
-/// For how long votes come straight after a ring broke: by then it shows who is slow.
+/// Time of direct votes after a ring broke: by then it shows which members are slow.
 const LOOK_US: u64 = 10_000;
-/// How long a member stays out that was slow once; twice as long each time, up to the second.
+/// Time that a slow member stays out the first time, and at most; doubled each time.
 const BENCH_US: (u64, u64) = (1_000_000, 60_000_000);
 
-/// How votes should come.
+/// Route of votes to the leader.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Route {
     /// From every member straight to the leader.
@@ -40,7 +40,7 @@ pub enum Route {
 }
 
 impl Route {
-    /// The one of this name, of those that need no more than a name.
+    /// Returns the route of this name, of those that need no more than a name.
     pub fn named(name: &str) -> Option<Self> {
         match name {
             "star" => Some(Self::Star),
@@ -55,7 +55,7 @@ impl Route {
 struct Bench {
     member: Member,
     until: Time,
-    /// For how long this time.
+    /// Length of this exclusion.
     us: u64,
 }
 
@@ -65,47 +65,47 @@ pub struct Laying {
     wish: Route,
     number: u32,
     members: Vec<Member>,
-    /// What was decided, and when that moved on, or nothing was open.
+    /// Slots below were decided at this time; the time also advances while nothing is open.
     progress: (Slot, Time),
-    /// A proposal under way: all slots below, since when.
+    /// A proposal in flight: all slots below, since when.
     probe: Option<(Slot, Time)>,
-    /// How long a decision takes, lately; 0 until the first.
+    /// Usual time of a recent decision; 0 until the first.
     usual_us: u64,
-    /// By how much that varies.
+    /// Variation of the usual time.
     varies_us: u64,
     /// Since when the ring is laid, or votes come straight.
     since: Time,
-    /// Who was in a ring that broke at this slot, until it shows who was slow.
+    /// Members of a ring that broke at this slot, until the slow ones are known.
     broken: Option<(Slot, Vec<Member>)>,
     /// No ring is laid before.
     again_at: Time,
-    /// How long it was put off the last time.
+    /// Length of the last postponement.
     put_off_us: u64,
     benched: Vec<Bench>,
-    /// What was decided at the last two heartbeats, the older one first.
+    /// Slots below were decided at the last two heartbeats, the older one first.
     beats: [Slot; 2],
     /// When the next one counts.
     beat_at: Time,
 }
 
 impl Laying {
-    /// With what is wished from the start.
+    /// Creates the state with the route wished from the start.
     pub fn new(wish: Route) -> Self {
         Self { wish, ..Self::default() }
     }
 
-    /// What is wished from now on.
+    /// Sets the wished route from now on.
     pub fn wish(&mut self, wish: Route, now: Time) {
         self.wish = wish;
         self.again_at = now;
     }
 
-    /// What is wished.
+    /// Returns the wished route.
     pub fn wished(&self) -> &Route {
         &self.wish
     }
 
-    /// A ballot begins: nothing is laid in it.
+    /// Begins a ballot: no ring is laid in it.
     pub fn begin(&mut self, now: Time, decided_to: Slot) {
         self.number = 0;
         self.members.clear();
@@ -116,18 +116,18 @@ impl Laying {
         self.beats = [Slot(0); 2];
     }
 
-    /// The ring and its number; empty: votes come straight. Number 0: nothing was ever said in this
-    /// ballot.
+    /// Returns the ring and its number; empty: votes come directly. Number 0: no ring was announced
+    /// in this ballot.
     pub fn laid(&self) -> (u32, &[Member]) {
         (self.number, &self.members)
     }
 
-    /// Whether votes come along a ring.
+    /// Returns whether votes travel along a ring.
     pub fn is_ring(&self) -> bool {
         !self.members.is_empty()
     }
 
-    /// Whether there is nothing to do: no ring is laid or wished.
+    /// Returns whether there is nothing to do: no ring is laid or wished.
     pub fn is_idle(&self) -> bool {
         self.members.is_empty() && self.wish == Route::Star
     }
@@ -140,8 +140,8 @@ impl Laying {
         self.progress = (decided_to, now);
     }
 
-    /// These slots are proposed now. If everything before them is decided, the wait for a decision
-    /// begins.
+    /// Notes that these slots are proposed now. If everything before them is decided, the wait for
+    /// a decision begins.
     pub fn proposed(&mut self, now: Time, range: SlotRange, decided_to: Slot) {
         if range.from <= decided_to {
             self.progress = (decided_to, now);
@@ -151,7 +151,7 @@ impl Laying {
         }
     }
 
-    /// What is decided, and whether something is open.
+    /// Notes the end of the decided slots, and whether any proposal is open.
     pub fn note(&mut self, now: Time, decided_to: Slot, open: bool) {
         if !open || decided_to > self.progress.0 {
             self.progress = (decided_to, now);
@@ -170,13 +170,13 @@ impl Laying {
         }
     }
 
-    /// How long a leader with a ring waits for a decision.
+    /// Returns how long a leader with a ring waits for a decision.
     pub fn patience_us(&self) -> u64 {
         let (least, most) = PATIENCE_US;
         (PATIENCE * (self.usual_us + self.varies_us)).clamp(least, most)
     }
 
-    /// When a ring is to be looked at, if something is `open`: it breaks then.
+    /// Returns when a ring is to be checked, if any proposal is `open`: it breaks then.
     pub fn wake_at(&self, open: bool) -> Option<Time> {
         let breaks = (self.is_ring() && open).then(|| self.progress.1.plus_us(self.patience_us()));
         let waits = self.broken.is_some() && self.wish != Route::Star;
@@ -184,26 +184,27 @@ impl Laying {
         breaks.into_iter().chain(again).min()
     }
 
-    /// Whether the ring that is laid gets nowhere.
+    /// Returns whether the ring makes no progress.
     pub fn is_stuck(&self, now: Time, open: bool) -> bool {
         let waited = now.since_us(self.progress.1) >= self.patience_us();
         self.is_ring() && open && waited
     }
 
-    /// Somebody in the ring is not there: none is laid before `again_at`.
+    /// Notes that a member of the ring is lost: no ring is laid before `again_at`.
     pub fn loses(&mut self, again_at: Time) {
         self.again_at = again_at;
         self.give_up();
     }
 
-    /// What was laid by name is the leader's own choice from now on.
+    /// Replaces a ring laid by name by the leader's own choice from now on.
     fn give_up(&mut self) {
         if matches!(self.wish, Route::Through(_)) {
             self.wish = Route::Ring;
         }
     }
 
-    /// The ring broke: everybody is asked, and looked at soon. What was laid by name is given up.
+    /// Notes that the ring broke: all members are asked directly, and judged soon. A ring laid by
+    /// name is given up.
     pub fn breaks(&mut self, now: Time) {
         let members = core::mem::take(&mut self.members);
         if now.since_us(self.since) >= GOOD_US {
@@ -214,20 +215,20 @@ impl Laying {
         self.give_up();
     }
 
-    /// Who was in the ring that broke.
+    /// Returns the members of the ring that broke.
     pub fn suspects(&self) -> &[Member] {
         self.broken.as_ref().map_or(&[], |(_, members)| members)
     }
 
-    /// A ring may be laid again: who of the one that broke has voted for what it was stuck at is
-    /// fine; the others are out for a while, if that slot was decided without them. If nobody was
-    /// slow, the next ring is put off longer each time.
+    /// Judges the members of the broken ring; a ring may be laid again. Those that have voted for
+    /// the slot it was stuck at are fine; the others are out for a while, if that slot was decided
+    /// without them. If none was slow, the next ring is put off longer each time.
     pub fn judge(&mut self, now: Time, decided_to: Slot, voted_to: &[(Member, Slot)]) {
         let Some((slot, _)) = self.broken else {
             return;
         };
         if decided_to <= slot {
-            // No ring's fault: nobody decides without it either.
+            // Not the ring's fault: nothing is decided without it either.
             self.again_at = now.plus_us(LOOK_US);
             return;
         }
@@ -257,23 +258,23 @@ impl Laying {
         }
     }
 
-    /// Whether a member was slow, and its time is not over.
+    /// Returns whether a member was slow, and its time is not over.
     pub fn is_benched(&self, now: Time, member: Member) -> bool {
         let out = |one: &Bench| one.member == member && now < one.until;
         self.benched.iter().any(out)
     }
 
-    /// Whether a ring may be laid now.
+    /// Returns whether a ring may be laid now.
     pub fn may_lay(&self, now: Time) -> bool {
         now >= self.again_at
     }
 
-    /// There is no ring to lay: not to be looked at before then.
+    /// Puts off the next check until then: there is no ring to lay.
     pub fn put_off(&mut self, until: Time) {
         self.again_at = until;
     }
 
-    /// A heartbeat goes out; more of them than one every `every_ms` are not counted.
+    /// Notes a heartbeat; more of them than one every `every_ms` are not counted.
     pub fn beat(&mut self, now: Time, every_ms: u64, decided_to: Slot) {
         if now >= self.beat_at {
             self.beat_at = now.plus_ms(every_ms);
@@ -281,8 +282,8 @@ impl Laying {
         }
     }
 
-    /// Who answers a heartbeat and holds less than this, at the class of the group, is behind: it
-    /// was decided more than a heartbeat ago.
+    /// Returns the slot that members must hold to be level: one that answers a heartbeat and holds
+    /// less, at the class of the group, lags, since this was decided more than a heartbeat ago.
     pub fn level_at(&self) -> Slot {
         self.beats[0]
     }

@@ -16,23 +16,23 @@ use crate::{
     value::Value,
 };
 
-/// Whom a ballot asks for promises.
+/// Nodes that a ballot asks for promises.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Asked {
-    /// Everybody, and this node promises before it asks.
+    /// All members, and this node promises before it asks.
     Everybody,
     /// [cast-2] Only these; this node promises last, by its casting vote.
     Only(Vec<NodeId>),
 }
 
-/// How far a ballot's own records are.
+/// Stage of phase 1, by the ballot's own records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Stage {
     /// [ballot-2] Nothing was said yet: the round's record is on its way to the disk.
     Recording(RecordSeq),
     /// 1A messages are out.
     Asking,
-    /// [cast-3] Everybody asked has answered; this node's own promise is on its way.
+    /// [cast-3] All nodes asked have answered; this node's own promise is in flight.
     Casting,
     /// Promises of a quorum are in, but slots below `floor` were forgotten somewhere: catch up
     /// before proposing ([p1-5]).
@@ -46,15 +46,16 @@ pub struct Phase1 {
     pub ballot: Ballot,
     /// First undecided slot when it started.
     pub from: Slot,
-    /// Who is asked.
+    /// Nodes asked for a promise.
     pub asked: Asked,
-    /// How far it is.
+    /// Stage of this phase 1.
     pub stage: Stage,
-    /// Slots below are decided, and forgotten by somebody who promised.
+    /// Slots below are decided, and forgotten by a member that promised.
     pub floor: Slot,
-    /// The one to catch up from: who said so, or somebody else who promised and has it in its log.
+    /// The node to catch up from: the one that reported the floor, or another that promised and has
+    /// it in its log.
     pub floor_at: NodeId,
-    /// Whose log goes how far back, of those who promised with this floor or one below.
+    /// Log ranges of the members that promised with this floor or one below.
     teachers: Vec<Teacher>,
     promises: Vec<Member>,
     refusals: Vec<Member>,
@@ -68,19 +69,19 @@ struct Teacher {
     log: SlotRange,
 }
 
-/// What a new leader proposes again.
+/// A proposal that a new leader repeats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Inherited {
     /// The slots.
     pub range: SlotRange,
     /// The value to propose in them.
     pub value: Value,
-    /// Who reported a vote for it, and so has its bytes ([value-4]); `None` for a hole.
+    /// Node that reported a vote for it, and so has its bytes ([value-4]); `None` for a hole.
     pub reporter: Option<NodeId>,
 }
 
 impl Phase1 {
-    /// Phase 1 begins; its round's record is `record`.
+    /// Begins phase 1; its round's record is `record`.
     pub fn new(ballot: Ballot, from: Slot, asked: Asked, record: RecordSeq) -> Self {
         Self {
             ballot,
@@ -96,7 +97,7 @@ impl Phase1 {
         }
     }
 
-    /// Whether `node` is asked for a promise by message.
+    /// Returns whether `node` is asked for a promise by message.
     pub fn asks(&self, node: NodeId) -> bool {
         match &self.asked {
             Asked::Everybody => true,
@@ -133,8 +134,8 @@ impl Phase1 {
         Ok(())
     }
 
-    /// [p1-5] Whether nobody who promised has in its log what this leader lacks at `decided_to`:
-    /// where the log of who has most starts.
+    /// [p1-5] Checks whether any member that promised has in its log what this leader lacks at
+    /// `decided_to`. If none has, returns the start of the log that has most.
     pub fn unreachable(&self, decided_to: Slot) -> Option<Slot> {
         let behind = |teacher: &&Teacher| teacher.log.to > decided_to;
         let teaches = |teacher: &Teacher| teacher.log.from <= decided_to;
@@ -146,24 +147,24 @@ impl Phase1 {
         Some(best.log.from)
     }
 
-    /// Whether this member promised.
+    /// Returns whether this member promised.
     pub fn promised(&self, member: Member) -> bool {
         self.promises.contains(&member)
     }
 
-    /// This member has promised more.
+    /// Notes that this member has promised more.
     pub fn refuse(&mut self, from: Member) {
         if !self.refusals.contains(&from) && self.refusals.len() < PEERS_MAX {
             self.refusals.push(from);
         }
     }
 
-    /// Whether too many refused for a phase-1 quorum of C(era(b)).
+    /// Returns whether too many refused for a phase-1 quorum of C(era(b)).
     pub fn is_hopeless(&self, configuration: &Configuration) -> bool {
         configuration.blocks_phase1(set_of(configuration, &self.refusals))
     }
 
-    /// Whether everybody asked by a casting phase 1 has answered.
+    /// Returns whether all nodes asked by a casting phase 1 have answered.
     pub fn all_answered(&self) -> bool {
         match &self.asked {
             Asked::Everybody => false,
@@ -173,21 +174,21 @@ impl Phase1 {
         }
     }
 
-    /// [era-5] Whether the promises are a phase-1 quorum of C(era(b)).
+    /// [era-5] Returns whether the promises are a phase-1 quorum of C(era(b)).
     pub fn has_quorum(&self, configuration: &Configuration) -> bool {
         configuration.is_quorum(Phase::One, set_of(configuration, &self.promises))
     }
 
-    /// [cast-3] Whether they would be one with the promise of this member.
+    /// [cast-3] Returns whether they would be one with the promise of this member.
     pub fn has_quorum_with(&self, own: Member, configuration: &Configuration) -> bool {
         let mut promises = self.promises.clone();
         promises.push(own);
         configuration.is_quorum(Phase::One, set_of(configuration, &promises))
     }
 
-    /// [p1-6] What to propose in the slots `decided_to..H`: the value of the highest ballot
+    /// [p1-6] Returns the proposals for the slots `decided_to..H`: the value of the highest ballot
     /// reported; where none was, this leader's own earlier proposal, or else a no-op. New values
-    /// start behind.
+    /// start after them.
     pub fn inheritance(&self, decided_to: Slot, own: Option<&Tally>) -> Vec<Inherited> {
         let mut out = Vec::new();
         let mut at = decided_to;
@@ -208,7 +209,7 @@ impl Phase1 {
     }
 }
 
-/// Slots that nobody reported: this leader's own earlier proposals, and no-ops between them.
+/// Fills slots without reports: with this leader's own earlier proposals, and no-ops between them.
 fn fill(hole: SlotRange, own: Option<&Tally>, out: &mut Vec<Inherited>) {
     let mut at = hole.from;
     let own = own.into_iter().flat_map(|tally| tally.proposals_from(hole.from));
@@ -230,7 +231,8 @@ fn fill(hole: SlotRange, own: Option<&Tally>, out: &mut Vec<Inherited>) {
     }
 }
 
-/// The positions of these members in a configuration; others have no say in it ([class-4]).
+/// Returns the positions of these members in a configuration; others have no vote in it
+/// ([class-4]).
 pub fn set_of(configuration: &Configuration, members: &[Member]) -> MemberSet {
     let positions = members.iter().filter_map(|member| configuration.position(*member));
     positions.fold(MemberSet::default(), MemberSet::with)
@@ -239,7 +241,7 @@ pub fn set_of(configuration: &Configuration, members: &[Member]) -> MemberSet {
 /// Phase 2 of this node's ballot.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Leading {
-    /// What is proposed in the current ballot.
+    /// Proposals of the current ballot.
     pub tally: Tally,
     /// The ballot before it, after a casting vote: its late votes still count ([cast-4]).
     pub before: Option<Tally>,
@@ -250,12 +252,12 @@ pub struct Leading {
 }
 
 impl Leading {
-    /// The ballot.
+    /// Returns the ballot.
     pub fn ballot(&self) -> Ballot {
         self.tally.ballot()
     }
 
-    /// The votes of this ballot, if they still count.
+    /// Returns the votes of this ballot, if they still count.
     pub fn tally_of(&mut self, ballot: Ballot) -> Option<&mut Tally> {
         if self.tally.ballot() == ballot {
             return Some(&mut self.tally);
@@ -279,9 +281,9 @@ impl Leading {
     }
 }
 
-/// [cast-1] Disjoint sets L, R of members other than `leader` with L ∪ {leader} a phase-1 quorum
-/// and R ∪ {leader} a phase-2 quorum. L as small as possible; `usable` says who may be counted on,
-/// and `votes` who of them is sent proposals: R needs nobody else.
+/// [cast-1] Splits the members other than `leader` into disjoint sets L, R with L ∪ {leader} a
+/// phase-1 quorum and R ∪ {leader} a phase-2 quorum. L is as small as possible; `usable` returns
+/// whether a member may be counted on, and `votes` whether it is sent proposals: R needs no others.
 pub fn split(
     configuration: &Configuration,
     leader: Member,
@@ -291,8 +293,8 @@ pub fn split(
     split_among(configuration, leader, usable, votes, |_| true)
 }
 
-/// [ballot-5] The same, with as few in L as may be of those who are not `level`: they have to learn
-/// first.
+/// [ballot-5] Splits likewise, with as few in L as may be of those that are not `level`: they have
+/// to learn first.
 pub fn split_among(
     configuration: &Configuration,
     leader: Member,
@@ -340,7 +342,7 @@ mod tests {
         value::StreamName,
     };
 
-    /// [cast-1] Who is sent no proposals decides nothing: it promises.
+    /// [cast-1] A member that is sent no proposals decides nothing: it promises.
     #[test]
     fn unengaged_auxiliary_is_not_in_r() {
         let voter =
@@ -357,8 +359,8 @@ mod tests {
         assert_eq!(l(&|_| false), None);
     }
 
-    /// [p1-6] Nobody voted in slots before votes that were reported: they become no-ops, though the
-    /// run behind them began earlier.
+    /// [p1-6] Slots without votes before votes that were reported become no-ops, though the run
+    /// after them began earlier.
     #[test]
     fn hole_in_what_was_reported_gets_no_value() {
         let ballot = |round| Ballot { era: Era(0), round, node: NodeId(1) };

@@ -23,12 +23,12 @@ use crate::{
 /// Most voters that a tally keeps: members of two configurations that overlap.
 const VOTERS_MAX: usize = 2 * MEMBERS_MAX;
 
-/// One proposal of a ballot, undecided so far.
+/// One undecided proposal of a ballot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Proposal {
     /// The slots.
     pub range: SlotRange,
-    /// What was proposed.
+    /// The proposed value.
     pub value: Value,
     /// The ballot's sum over everything before.
     pub prefix: u64,
@@ -41,7 +41,7 @@ struct Votes {
     range: SlotRange,
 }
 
-/// What was proposed in one ballot, and who voted for it so far.
+/// Proposals of one ballot and their votes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Tally {
     ballot: Ballot,
@@ -62,7 +62,7 @@ pub struct Mismatch {
 }
 
 impl Tally {
-    /// Nothing proposed yet; proposals begin at `next`.
+    /// Creates an empty tally; proposals begin at `next`.
     pub fn new(ballot: Ballot, next: Slot, capacity: usize) -> Self {
         let proposals = VecDeque::with_capacity(capacity);
         Self {
@@ -80,27 +80,27 @@ impl Tally {
         self.ballot
     }
 
-    /// One past the last slot proposed.
+    /// Returns one past the last slot proposed.
     pub fn next(&self) -> Slot {
         self.next
     }
 
-    /// Undecided proposals, in slot order without gaps.
+    /// Returns undecided proposals, in slot order without gaps.
     pub fn proposals(&self) -> impl Iterator<Item = &Proposal> {
         self.proposals.iter()
     }
 
-    /// Number of undecided proposals.
+    /// Returns the number of undecided proposals.
     pub fn len(&self) -> usize {
         self.proposals.len()
     }
 
-    /// Whether everything proposed is decided.
+    /// Returns whether everything proposed is decided.
     pub fn is_empty(&self) -> bool {
         self.proposals.is_empty()
     }
 
-    /// Undecided proposals from `slot` on.
+    /// Returns undecided proposals from `slot` on.
     pub fn proposals_from(&self, slot: Slot) -> impl Iterator<Item = &Proposal> {
         let start = self.proposals.partition_point(|proposal| proposal.range.to <= slot);
         self.proposals.range(start..)
@@ -116,8 +116,8 @@ impl Tally {
         proposal
     }
 
-    /// The sum over everything proposed below `slot`; `None` where that is no longer, or not yet,
-    /// known.
+    /// Returns the sum over everything proposed below `slot`; `None` where that is no longer, or
+    /// not yet, known.
     pub(crate) fn prefix_at(&self, slot: Slot) -> Option<u64> {
         if slot == self.next {
             return Some(self.prefix);
@@ -168,12 +168,13 @@ impl Tally {
         Ok(())
     }
 
-    /// [offload-10] A device counted a quorum for each of these slots.
+    /// [offload-10] Notes that a device counted a quorum for each of these slots.
     pub fn note_counted(&mut self, range: SlotRange) {
         self.counted.add(range);
     }
 
-    /// How far slots from `from` on have a phase-2 quorum of `configuration` in this ballot.
+    /// Returns the end of the slots from `from` on that have a phase-2 quorum of `configuration` in
+    /// this ballot.
     fn quorum_to(&self, configuration: &Configuration, from: Slot) -> Slot {
         // Members by how far their votes go, farthest first; a handful, so insertion is enough.
         let mut reach = [(Slot(0), 0usize); MEMBERS_MAX];
@@ -224,7 +225,7 @@ impl Tally {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Learner {
     decided_to: Slot,
-    /// Slots below are told by a snapshot, not by the log.
+    /// Slots below are covered by a snapshot, not by the log.
     log_start: Slot,
     eras: Eras,
     lost: Lost,
@@ -240,7 +241,8 @@ pub struct Learner {
 }
 
 impl Learner {
-    /// As recovered: `decided_to` is the first of the `lost` slots, if there are any.
+    /// Creates the learner as recovered: `decided_to` is the first of the `lost` slots, if there
+    /// are any.
     pub fn new(
         log_start: Slot,
         decided_to: Slot,
@@ -259,13 +261,13 @@ impl Learner {
         self.decided_to
     }
 
-    /// [snap-3] Slots below are told by a snapshot: what the log may hold of them is not decided
-    /// values.
+    /// [snap-3] Returns the first slot of the log. Slots below are covered by a snapshot: records
+    /// that the log may hold of them are not decided values.
     pub fn log_start(&self) -> Slot {
         self.log_start
     }
 
-    /// [trim-3] The log starts here now.
+    /// [trim-3] Moves the start of the log here.
     pub fn trim(&mut self, log_start: Slot) {
         assert!(
             log_start <= self.decided_to,
@@ -277,8 +279,8 @@ impl Learner {
         self.changes.retain(|(slot, _)| *slot >= log_start);
     }
 
-    /// [snap-2] A snapshot stands for everything below `to`. What a damaged log has lost there
-    /// needs not be learned again; behind it the log holds what it held.
+    /// [snap-2] Installs a snapshot of everything below `to`. Slots that a damaged log has lost
+    /// there need not be learned again; after it the log holds what it held.
     pub fn install(&mut self, to: Slot, eras: Eras) {
         assert!(
             to > self.decided_to || self.hollow,
@@ -292,8 +294,7 @@ impl Learner {
             self.decided_to = to;
             self.pass_gaps();
         } else {
-            // What lies between was decided here, and began eras that nobody could tell the number
-            // of.
+            // The slots between were decided here, and began eras whose number was unknown.
             for (slot, value) in self.changes.iter().filter(|(slot, _)| *slot >= to) {
                 self.eras.decide(*slot, value);
             }
@@ -301,7 +302,7 @@ impl Learner {
         self.trim(to);
     }
 
-    /// [trim-1] The log starts here now, and nothing stands for what was below.
+    /// [trim-1] Moves the start of the log here, with nothing in place of the slots below.
     pub fn forget(&mut self, to: Slot) {
         self.hollow = true;
         if to > self.decided_to {
@@ -312,17 +313,17 @@ impl Learner {
         self.trim(to);
     }
 
-    /// Whether nothing stands for what is below the log.
+    /// Returns whether there is no state for the slots below the log.
     pub fn is_hollow(&self) -> bool {
         self.hollow
     }
 
-    /// The configurations in force.
+    /// Returns the configurations in force.
     pub fn eras(&self) -> &Eras {
         &self.eras
     }
 
-    /// What a damaged log has lost and was not learned again yet.
+    /// Returns the slots that a damaged log has lost and this node has not learned again yet.
     pub fn lost(&self) -> &Lost {
         &self.lost
     }
@@ -361,14 +362,14 @@ impl Learner {
         self.knows_to().min(most)
     }
 
-    /// [disk-8] These slots are lost too, as far as they were decided in an earlier process (all of
-    /// those were, below `floor`) and not learned in this one.
+    /// [disk-8] Notes that these slots are lost too, as far as they were decided in an earlier
+    /// process (all of those were, below `floor`) and not learned in this one.
     pub fn lose(&mut self, range: SlotRange, floor: Slot) {
         let held = SlotRange::new(self.decided_to, floor.max(self.decided_to));
         self.lost.add(range.intersect(held));
     }
 
-    /// The next run of slots is decided.
+    /// Decides the next run of slots.
     fn decide(&mut self, range: SlotRange, value: Value, each: &mut impl FnMut(SlotRange, Value)) {
         assert_eq!(range.from, self.decided_to, "slots are decided in order");
         self.decided_to = range.to;
@@ -377,7 +378,7 @@ impl Learner {
         each(range, value);
     }
 
-    /// A value is decided; what matters here is whether it begins an era.
+    /// Notes a decided value; only whether it begins an era matters here.
     fn note_change(&mut self, slot: Slot, value: &Value) {
         if matches!(value, Value::Reconfigure { .. }) {
             self.changes.push((slot, *value));
@@ -387,7 +388,8 @@ impl Learner {
         }
     }
 
-    /// [disk-8] Behind a gap the log may hold what is decided: known, and not told again.
+    /// [disk-8] Skips slots after a gap that the log may hold as decided: they are known, and not
+    /// reported again.
     fn pass_gaps(&mut self) {
         let mut known = Vec::new();
         self.decided_to =
@@ -435,8 +437,9 @@ impl Learner {
         }
     }
 
-    /// [decide-2] The leader of `ballot` says that slots below `to` are decided: true of the values
-    /// that this node voted for in that ballot. Returns whether that covered everything.
+    /// [decide-2] Handles a report of the leader of `ballot` that slots below `to` are decided:
+    /// true of the values that this node voted for in that ballot. Returns whether that covered
+    /// everything.
     pub fn follow(
         &mut self,
         ballot: Ballot,
@@ -455,7 +458,7 @@ impl Learner {
         true
     }
 
-    /// [catch-1] A peer that decided these slots says so, and the bytes are here. Returns the part
+    /// [catch-1] Learns slots from a peer that decided them; the bytes are here. Returns the part
     /// that was news.
     pub fn learn(
         &mut self,
@@ -479,7 +482,7 @@ mod tests {
     use crate::{ballot::Era, configuration::Change, value::Value};
 
     /// [disk-8] A member that lost decided slots votes from there on again, in the same ballot: its
-    /// votes of before and of now count together.
+    /// earlier votes and its present ones count together.
     #[test]
     fn a_run_that_begins_earlier_joins_the_one_that_is_known() {
         let members = [1, 2, 3].map(Member::first);
@@ -526,8 +529,8 @@ mod tests {
         Value::Reconfigure { era: Era(era), change: Change::Multiply(2) }
     }
 
-    /// [snap-2], [disk-8] What a damaged log has lost below a snapshot need not be learned again;
-    /// what it holds behind counts, with its changes.
+    /// [snap-2], [disk-8] Slots that a damaged log has lost below a snapshot need not be learned
+    /// again; those that it holds above count, with its changes.
     #[test]
     fn snapshot_stands_for_what_was_lost() {
         let slots = |from, to| SlotRange::new(Slot(from), Slot(to));
@@ -551,7 +554,7 @@ mod tests {
         assert!(learner.is_whole());
     }
 
-    /// What cannot be read back is below the snapshot, or is told anew.
+    /// Values that cannot be read back are below the snapshot, or are learned anew.
     #[test]
     fn missing_values_are_not_held() {
         let mut learner =

@@ -1,21 +1,22 @@
-//! Leases: while enough others have promised to follow nobody else, reads need no round ([read-4]).
+//! Leases: while enough others have promised to follow no other node, reads need no round
+//! ([read-4]).
 //!
 //! The one part of safety that reads a clock ([model-4]), and only in groups that want it. An
 //! acceptor *grants* for a time from receipt: it promises nothing new to another node, and votes
 //! for no other node's ballot that would raise its promise. The leader counts from *sending*, and
-//! by how much two clocks may differ. Here: the two sides' state. What it is for is in
-//! `node/leasing.rs`.
+//! by how much two clocks may differ. This module holds the state of both sides; `node/leasing.rs`
+//! uses it.
 
 use alloc::vec::Vec;
 
 use crate::{ballot::Ballot, flow::PEERS_MAX, node_id::Member, time::Time};
 
-/// How leases are granted and counted; the same on all nodes of a group.
+/// Rules for granting and counting leases; the same on all nodes of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Leases {
-    /// How long an acceptor is bound by a grant, from receipt.
+    /// Time for which a grant binds an acceptor, from receipt.
     pub duration_us: u64,
-    /// By how much a clock may be fast or slow, in parts per million.
+    /// Most by which a clock may be fast or slow, in parts per million.
     pub drift_ppm: u64,
 }
 
@@ -32,8 +33,8 @@ impl Leases {
 /// Both clocks are read in whole microseconds: each may have shown one that was not over.
 const READINGS_US: u64 = 2;
 
-/// How long a leader may count on what a granter holds for `us`: the granter's clock may be fast,
-/// and the leader's slow.
+/// Returns how long a leader may count on a grant that its granter holds for `us`: the granter's
+/// clock may be fast, and the leader's slow.
 pub const fn elsewhere(us: u64, drift_ppm: u64) -> u64 {
     let drift_ppm = if drift_ppm < WHOLE_PPM { drift_ppm } else { WHOLE_PPM };
     let scaled = us as u128 * (WHOLE_PPM - drift_ppm) as u128 / (WHOLE_PPM + drift_ppm) as u128;
@@ -42,17 +43,16 @@ pub const fn elsewhere(us: u64, drift_ppm: u64) -> u64 {
     scaled.saturating_sub(READINGS_US)
 }
 
-/// What a heartbeat asks for, and what its answer grants. All zero: nothing.
+/// The lease that a heartbeat asks for, and the grant in its answer. All zero: none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lease {
-    /// When the leader asked, by its own clock; the answer echoes it.
+    /// Time of the leader's request, by its own clock; the answer echoes it.
     pub asked_at: Time,
-    /// For how long, in microseconds. Zero in a question that says when it was asked: grants of
-    /// before are given back.
+    /// Duration in microseconds. Zero in a request that has a time: earlier grants are released.
     pub us: u64,
 }
 
-/// What this acceptor granted.
+/// A grant of this acceptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Grant {
     ballot: Ballot,
@@ -65,14 +65,14 @@ struct Grant {
 pub struct Granter {
     rules: Option<Leases>,
     grant: Option<Grant>,
-    /// A process of before may have granted what nobody remembers: until then nothing new is
-    /// promised to anybody. Before the clock is known, forever.
+    /// An earlier process may have made grants that were forgotten: until then nothing new is
+    /// promised to any node. Before the clock is known, unlimited.
     silent_until: Time,
 }
 
 impl Granter {
-    /// An acceptor that grants by `rules`, if any, and whose process of before may have granted for
-    /// `silent_us`.
+    /// Creates an acceptor that grants by `rules`, if any, and whose earlier process may have
+    /// granted for `silent_us`.
     pub fn new(rules: Option<Leases>, silent_us: u64) -> Self {
         Self {
             rules,
@@ -81,29 +81,29 @@ impl Granter {
         }
     }
 
-    /// The clock is told for the first time.
+    /// Handles the first reading of the clock.
     pub fn start(&mut self, now: Time, silent_us: u64) {
         if silent_us > 0 {
             self.silent_until = now.plus_us(silent_us);
         }
     }
 
-    /// Whether `ballot`, which is above what is promised, must be refused now: a promise of it, and
-    /// a vote for it.
+    /// Returns whether `ballot`, which is above what is promised, must be refused now: a promise of
+    /// it, and a vote for it.
     pub fn refuses(&self, now: Time, ballot: Ballot) -> bool {
         let other = |grant: Grant| now < grant.until && grant.ballot.node != ballot.node;
         now < self.silent_until || self.grant.is_some_and(other)
     }
 
-    /// When this node may try to lead, if it may not now.
+    /// Returns when this node may try to lead, if it may not now.
     pub fn bound_until(&self, now: Time) -> Option<Time> {
         let granted = self.grant.map_or(Time(0), |grant| grant.until);
         let until = granted.max(self.silent_until);
         (now < until).then_some(until)
     }
 
-    /// The leader of `ballot`, above which nothing is promised, asks. `now` is read after its
-    /// question was received.
+    /// Answers a request of the leader of `ballot`, above which nothing is promised. `now` is read
+    /// after the request was received.
     pub fn asked(&mut self, now: Time, ballot: Ballot, question: Lease) -> Lease {
         if question.us == 0 {
             self.give_back(ballot, question.asked_at);
@@ -128,7 +128,8 @@ impl Granter {
         Lease { us, ..question }
     }
 
-    /// The leader counts on nothing that it asked for up to then, nor on ballots of before.
+    /// Releases grants: the leader counts on nothing that it asked for up to then, nor on earlier
+    /// ballots.
     fn give_back(&mut self, ballot: Ballot, asked_at: Time) {
         let over = |grant: &mut Grant| {
             let same = grant.ballot == ballot && grant.asked_at <= asked_at;
@@ -145,25 +146,26 @@ impl Granter {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Holder {
     rules: Option<Leases>,
-    /// What it holds is for this ballot.
+    /// The ballot that the grants are for.
     ballot: Ballot,
-    /// What was asked for up to then does not count.
+    /// Requests up to then do not count.
     ended_at: Time,
     grants: Vec<(Member, Time)>,
 }
 
 impl Holder {
-    /// A leader that holds nothing.
+    /// Creates a leader's state without grants.
     pub fn new(rules: Option<Leases>) -> Self {
         Self { rules, ballot: Ballot::ZERO, ended_at: Time(0), grants: Vec::new() }
     }
 
-    /// Whether there are leases at all.
+    /// Returns whether there are leases at all.
     pub fn is_on(&self) -> bool {
         self.rules.is_some()
     }
 
-    /// What the next heartbeat asks for, if leases are `wanted`; else all is given back.
+    /// Returns the lease that the next heartbeat asks for, if leases are `wanted`; else releases
+    /// all.
     pub fn ask(&mut self, now: Time, wanted: bool) -> Lease {
         let Some(rules) = self.rules else {
             return Lease::default();
@@ -177,7 +179,7 @@ impl Holder {
         Lease { asked_at: now, us: if wanted { rules.duration_us } else { 0 } }
     }
 
-    /// A member granted what was asked in `ballot`.
+    /// Notes a member's grant of the request in `ballot`.
     pub fn granted(&mut self, ballot: Ballot, by: Member, lease: Lease) {
         let Some(rules) = self.rules else { return };
         if lease.us == 0 || lease.asked_at <= self.ended_at {
@@ -195,7 +197,7 @@ impl Holder {
         }
     }
 
-    /// Whether this member's grant for `ballot` stands at `now`.
+    /// Returns whether this member's grant for `ballot` stands at `now`.
     pub fn holds(&self, ballot: Ballot, member: Member, now: Time) -> bool {
         let stands = |(by, until): &(Member, Time)| *by == member && now < *until;
         self.ballot == ballot && self.grants.iter().any(stands)
@@ -250,7 +252,7 @@ mod tests {
         assert_ne!(granter.asked(Time(1080), ballot(2, 2), question(7)), Lease::default());
     }
 
-    /// What gives back grants may come late: it is about what was asked for before it.
+    /// A release may arrive late: it applies to requests made before it.
     #[test]
     fn leader_gives_back_what_it_asked_for_before() {
         let release = |at| Lease { asked_at: Time(at), us: 0 };

@@ -8,11 +8,11 @@ use core::fmt;
 
 use crate::value::Value;
 
-/// What a release supports, or a group uses.
+/// Level that a release supports, or a group uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Level(pub u16);
 
-/// What a group begins with.
+/// The level at which a group begins.
 impl Default for Level {
     fn default() -> Self {
         Self::BASE
@@ -27,8 +27,8 @@ impl Level {
     /// The newest level that this release knows.
     pub const NEWEST: Self = Self(10);
 
-    /// [level-2] The level that brought this kind of value: a node of an earlier one cannot read
-    /// it. Exhaustive, so that a new kind does not compile before somebody says where it begins.
+    /// [level-2] Returns the level that introduced this kind of value: a node of an earlier one
+    /// cannot read it. Exhaustive, so that a new kind does not compile until its level is stated.
     pub const fn of(value: &Value) -> Self {
         match value {
             Value::NoOp
@@ -40,12 +40,12 @@ impl Level {
             | Value::Reconfigure { .. }
             | Value::AllocateNode { .. }
             | Value::Now { .. } => Self(8),
-            // Whoever does not support what it is raised to may not read on.
+            // A node that does not support the raised level may not read on.
             Value::Raise { to, .. } => *to,
         }
     }
 
-    /// The one that comes behind it.
+    /// Returns the level after this one.
     pub const fn next(self) -> Self {
         Self(self.0.saturating_add(1))
     }
@@ -57,21 +57,22 @@ impl fmt::Display for Level {
     }
 }
 
-/// What a node supports: from the lowest that it may speak, as the group uses it already, to the
-/// newest that it knows.
+/// Levels that a node supports: from the lowest that it may speak, as the group uses it already, to
+/// the newest that it knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Levels {
     /// Everything below is refused.
     pub lowest: Level,
-    /// What its release brought.
+    /// The newest level of its release.
     pub newest: Level,
 }
 
 impl Levels {
-    /// What this release supports in a group that uses nothing new yet.
+    /// Levels that this release supports in a group that uses nothing new yet.
     pub const SUPPORTED: Self = Self { lowest: Level::BASE, newest: Level::NEWEST };
 
-    /// [level-3] What two nodes speak: the newest that both know, if neither finds it too old.
+    /// [level-3] Returns the level that two nodes speak: the newest that both know, if neither
+    /// finds it too old.
     pub fn agreed(self, other: Self) -> Option<Level> {
         let newest = self.newest.min(other.newest);
         (newest >= self.lowest.max(other.lowest)).then_some(newest)

@@ -3,8 +3,9 @@
 //! A log is a sequence of [slots](slot::Slot). Every slot decides one [value](value::Value), and
 //! every node learns the same one. A node that wants to lead picks a [ballot](ballot::Ballot)
 //! higher than any it knows and asks for promises (**phase 1**): "answer no lower ballot from here
-//! on, and tell me your votes." When a quorum has promised, whatever may have been chosen before is
-//! among the votes reported; the leader proposes it again, and new values behind it (**phase 2**).
+//! on, and report your votes." When a quorum has promised, any value that may have been chosen
+//! before is among the votes reported; the leader proposes it again, and new values after it
+//! (**phase 2**).
 //! Members vote unless they promised more. A value is *chosen* in a slot once members that form a
 //! quorum voted for it in one ballot; it is *decided* at a node that knows so. Any two quorums that
 //! matter share a member, so no later leader can miss what an earlier one may have chosen.
@@ -13,7 +14,7 @@
 //!
 //! - **Everything is a range.** A promise covers all slots; a vote and a decision cover a run of
 //!   slots with one small descriptor. A step costs the same however many slots it covers.
-//! - **The core sees descriptors, never bytes.** It says who must have the bytes before it votes.
+//! - **The core sees descriptors, never bytes.** It demands the bytes before a node votes.
 //! - **A statement waits for its record.** Promises and votes are parked until the log reports that
 //!   they are as safe as they claim ([`durable`]). The caller has no ordering duties.
 //! - **Eras overlap.** A reconfiguration takes effect in the next slot while earlier slots are
@@ -24,17 +25,17 @@
 //!
 //! # Reading order
 //!
-//! 1. [`message`], [`input`], [`effect`]: everything that can be said, can happen, can be done.
+//! 1. [`message`], [`input`], [`effect`]: all messages, inputs and effects.
 //! 2. **Safety**: [`acceptor`] (promises and votes) with [`voted`], [`durable`] (when they may be
-//!    spoken), [`rounds`] (the choice of a ballot), [`leader`] (phase 1 and the choice of value),
+//!    sent), [`rounds`] (the choice of a ballot), [`leader`] (phase 1 and the choice of value),
 //!    [`learner`] (counting in slot order), [`lost`] (what a damaged log must learn again),
-//!    [`reconfigure`] with [`configuration`] and [`quorum`] (who counts), [`fence`] with [`device`]
+//!    [`reconfigure`] with [`configuration`] and [`quorum`] (who votes), [`fence`] with [`device`]
 //!    and [`counted`] (votes that are cast and counted outside), [`lease`] (the one part that reads
-//!    a clock, off by default), [`witness`] (who comes back with less than it said).
-//! 3. **Liveness**: [`election`], [`flow`], [`auxiliaries`], [`ring`] with [`laying`] (the way of
-//!    votes), [`catchup`], [`reads`], [`transfer`], [`waiting`], [`offload`] (phase 2 in devices).
+//!    a clock, off by default), [`witness`] (nodes that reconnect with less than they reported).
+//! 3. **Liveness**: [`election`], [`flow`], [`auxiliaries`], [`ring`] with [`laying`] (the route
+//!    of votes), [`catchup`], [`reads`], [`transfer`], [`waiting`], [`offload`] (phase 2 in devices).
 //! 4. [`node`]: joins the roles.
-//! 5. `tests/testdata/*.txt`: what nodes say to each other, story by story.
+//! 5. `tests/testdata/*.txt`: exchanges between nodes, story by story.
 //!
 //! Rule ids such as [p2-1] refer to `docs/spec/protocol.md`; `docs/spec/divergences.md` names those
 //! that nothing here follows yet.

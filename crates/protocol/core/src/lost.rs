@@ -11,7 +11,7 @@ use crate::{
     value::Value,
 };
 
-/// What is lost, in slot order. Empty in health.
+/// Lost slots, in order. Empty in health.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Lost {
     ranges: VecDeque<SlotRange>,
@@ -22,15 +22,15 @@ pub struct Lost {
 }
 
 impl Lost {
-    /// These slots below `end` are lost: in order and apart. `changes` are the reconfigurations
-    /// that the log holds below `end`.
+    /// Creates the set of lost slots below `end`: in order and apart. `changes` are the
+    /// reconfigurations that the log holds below `end`.
     pub fn new(ranges: Vec<SlotRange>, changes: Vec<(Slot, Value)>, end: Slot) -> Self {
         let first = ranges.first().map_or(end, |range| range.from);
         let behind = |(slot, _): &(Slot, Value)| *slot >= first;
         Self { changes: changes.into_iter().filter(behind).collect(), ranges: ranges.into(), end }
     }
 
-    /// These slots are lost too.
+    /// Adds lost slots.
     pub fn add(&mut self, range: SlotRange) {
         if range.is_empty() {
             return;
@@ -48,17 +48,17 @@ impl Lost {
         self.ranges.insert(at, whole);
     }
 
-    /// Whether nothing is.
+    /// Returns whether no slot is lost.
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }
 
-    /// How many slots.
+    /// Returns the number of lost slots.
     pub fn slots(&self) -> u64 {
         self.ranges.iter().map(|range| range.len()).sum()
     }
 
-    /// The end of the first lost range.
+    /// Returns the end of the first lost range.
     pub fn first_to(&self) -> Option<Slot> {
         self.ranges.front().map(|range| range.to)
     }
@@ -123,8 +123,7 @@ mod tests {
         assert_eq!(learn(&mut lost, 31), (31, Vec::new()));
     }
 
-    /// What is lost later has its reconfigurations from the peer that tells of it, not from the
-    /// log.
+    /// A later loss has its reconfigurations from the peer that reports it, not from the log.
     #[test]
     fn more_may_be_lost_while_the_first_is_learned() {
         let changes = [(7, 1), (12, 2)].map(|(slot, era)| (Slot(slot), change(era)));

@@ -1,25 +1,25 @@
-//! Everything that one node says to another. Messages carry the phase names of the papers.
+//! Messages between nodes. They carry the phase names of the papers.
 //!
 //! | message | from → to | says |
 //! |---|---|---|
-//! | `Phase1a` | candidate → acceptor | answer no lower ballot from here on, and tell your votes |
+//! | `Phase1a` | candidate → acceptor | answer no lower ballot from here on, and report your votes |
 //! | `Phase1b` | acceptor → candidate | promised; these are my votes |
-//! | `Preempted` | acceptor → anybody | I promised more than you ask |
+//! | `Preempted` | acceptor → any node | I promised more than you ask |
 //! | `Phase2a` | leader → acceptor | vote for this value in these slots |
 //! | `Phase2b` | acceptor → leader | voted, cumulatively, up to here |
-//! | `Lay` | leader → everybody | votes of this ballot go along this ring |
+//! | `Lay` | leader → all | votes of this ballot go along this ring |
 //! | `RingVote` | member of a ring → the next | these voted, cumulatively, up to here |
 //! | `Arm` | leader → member | let your device vote in this ballot |
 //! | `Armed` | member → leader | it does, from this slot on |
-//! | `Decided` | leader → everybody | all slots below are decided |
-//! | `Heartbeat`, `HeartbeatReply` | leader ↔ everybody | I lead; what is decided; still promised? |
-//! | `PreVote`, `PreVoteReply` | would-be candidate ↔ everybody | would you promise? |
+//! | `Decided` | leader → all | all slots below are decided |
+//! | `Heartbeat`, `HeartbeatReply` | leader ↔ all | I lead; what is decided; still promised? |
+//! | `PreVote`, `PreVoteReply` | would-be candidate ↔ all | would you promise? |
 //! | `Transfer` | leader → follower | lead at once |
-//! | `CatchupRequest`, `Learn` | who is behind ↔ who has it | decided values |
-//! | `BelowStart` | who was asked → who is behind | my log starts behind that: take a snapshot |
+//! | `CatchupRequest`, `Learn` | lagging node ↔ node that has it | decided values |
+//! | `BelowStart` | asked node → lagging node | my log starts above that: take a snapshot |
 //! | `ReadRequest`, `ReadReply` | follower ↔ leader | wait for this slot, then read |
-//! | `LastingRequest`, `LastingReply` | anybody ↔ member | tell me when everything below is on your disk |
-//! | `EarlyRequest`, `EarlyReply` | who voted ↔ member | tell me when you have voted for this, on disk or not |
+//! | `LastingRequest`, `LastingReply` | any node ↔ member | notify me when everything below is on your disk |
+//! | `EarlyRequest`, `EarlyReply` | voter ↔ member | notify me when you have voted for this, on disk or not |
 //!
 //! A plane may lose, delay, repeat, reorder and merge messages; it never invents one ([model-1]).
 
@@ -35,16 +35,16 @@ use crate::{
     value::Value,
 };
 
-/// What acceptors hold: in these slots, this vote.
+/// A vote that an acceptor holds in these slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Extent {
     /// The slots.
     pub range: SlotRange,
     /// The ballot of the vote; the highest one that this acceptor voted in for these slots.
     pub ballot: Ballot,
-    /// What it voted for.
+    /// The value voted for.
     pub value: Value,
-    /// How safe the vote is at its acceptor. A report of a volatile vote is true all the same.
+    /// Safety of the vote at its acceptor. A report of a volatile vote is true all the same.
     pub class: Class,
 }
 
@@ -68,8 +68,9 @@ pub struct Phase1b {
 }
 
 impl Phase1b {
-    /// Whether the extents are what an acceptor can hold: in order, apart, below the ballot. A
-    /// plane never invents a message, but what decodes is checked once more where it matters.
+    /// Returns whether the extents are what an acceptor can hold: in order, apart, below the
+    /// ballot. A plane never invents a message, but decoded messages are checked once more where it
+    /// matters.
     pub fn is_well_formed(&self) -> bool {
         let sound = |extent: &Extent| {
             let spans = extent.range.len() == 1 || extent.value.may_span();
@@ -87,7 +88,7 @@ pub struct Phase2a {
     pub ballot: Ballot,
     /// The slots.
     pub range: SlotRange,
-    /// What to vote for in each of them.
+    /// The value to vote for in each of them.
     pub value: Value,
     /// Sum of [`crate::value::range_check`] over all that this ballot proposed before `range`.
     pub prefix: u64,
@@ -95,11 +96,11 @@ pub struct Phase2a {
     pub decided_to: Slot,
     /// The leader's own votes in this ballot are in memory for all slots below this one.
     pub own_volatile_to: Slot,
-    /// They are on stable storage for all slots below this one. A learner that counts durable votes
-    /// counts these and no more.
+    /// The leader's votes are on stable storage for all slots below this one. A learner that counts
+    /// durable votes counts these and no more.
     pub own_durable_to: Slot,
-    /// Whether the bytes should travel along. Without them the receiver looks for its own copy,
-    /// and asks for one if it has none.
+    /// The bytes should travel along. Without them the receiver looks for its own copy, and asks
+    /// for one if it has none.
     pub with_bytes: bool,
 }
 
@@ -121,7 +122,7 @@ pub struct Phase2b {
 /// A member's vote on its way around a ring, word for word as that member released it ([ring-2]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RingEntry {
-    /// Who voted, by name and incarnation ([ring-3]).
+    /// The voter, by name and incarnation ([ring-3]).
     pub member: Member,
     /// As in [`Phase2b`].
     pub from: Slot,
@@ -134,7 +135,7 @@ pub struct RingEntry {
 }
 
 impl RingEntry {
-    /// What this member said.
+    /// Creates the entry of this member's vote.
     pub const fn of(member: Member, vote: &Phase2b) -> Self {
         Self {
             member,
@@ -145,7 +146,7 @@ impl RingEntry {
         }
     }
 
-    /// The same as a vote of its own, in the ballot of the ring vote that it came with.
+    /// Returns the equal vote of its own, in the ballot of the ring vote that it came with.
     pub const fn vote(&self, ballot: Ballot) -> Phase2b {
         Phase2b {
             ballot,
@@ -156,7 +157,7 @@ impl RingEntry {
         }
     }
 
-    /// How far it goes at this class.
+    /// Returns the end of the votes at this class.
     pub const fn to(&self, class: Class) -> Slot {
         match class {
             Class::Volatile => self.volatile_to,
@@ -164,7 +165,7 @@ impl RingEntry {
         }
     }
 
-    /// How far it goes: what goes further is newer.
+    /// Returns the ends of the votes, volatile and durable: the entry that goes further is newer.
     pub const fn ends(&self) -> (Slot, Slot) {
         (self.volatile_to, self.durable_to)
     }
@@ -175,11 +176,11 @@ impl RingEntry {
 pub struct RingVote {
     /// The ballot voted in.
     pub ballot: Ballot,
-    /// One for each member that has spoken so far; at most [`crate::ring::RING_MAX`].
+    /// One for each member whose vote was received; at most [`crate::ring::RING_MAX`].
     pub entries: Vec<RingEntry>,
 }
 
-/// "I lead", sent every heartbeat interval to everybody, and for read rounds at once.
+/// "I lead", sent every heartbeat interval to all nodes, and for read rounds at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Heartbeat {
     /// The leader's ballot.
@@ -189,7 +190,7 @@ pub struct Heartbeat {
     /// All proposals below went to this receiver before this heartbeat. An answer that shows
     /// fewer votes means that something was lost, and where to resume.
     pub sent_to: Slot,
-    /// Which round of read confirmations this asks for; 0 for none.
+    /// Round of read confirmations that this asks for; 0 for none.
     pub read_round: u64,
     /// As [`Held::all`]; slot 0 while it is not known.
     pub held_by_all: Slot,
@@ -198,22 +199,21 @@ pub struct Heartbeat {
     pub held_by_quorum: Slot,
     /// The lease that this asks for, or gives back ([read-4]).
     pub lease: Lease,
-    /// Whether the receiver is an auxiliary in the configuration in force, and is none of those who
-    /// hold that.
+    /// The receiver is an auxiliary in the configuration in force, and is none of those that hold
+    /// that.
     pub auxiliary: bool,
-    /// What the group's clock shows, Unix time in milliseconds ([time-3]); 0 while the leader does
+    /// Reading of the group's clock, Unix time in milliseconds ([time-3]); 0 while the leader does
     /// not know. The host fills it in; the core has no clock, and does not look.
     pub clock_ms: u64,
-    /// How late the leader's turns were lately at worst, in microseconds ([live-5]).
+    /// Worst recent lateness of the leader's turns, in microseconds ([live-5]).
     pub late_us: u32,
 }
 
-/// How much of the log others hold: decided, bytes included, at the class of the group. What a
-/// policy of trimming goes by ([trim-1]).
+/// Parts of the log that others hold: decided, bytes included, at the class of the group. Input of
+/// the trimming policy ([trim-1]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Held {
-    /// Every member but auxiliaries, and every learner that the leader has heard of, holds all
-    /// slots below.
+    /// Every member but auxiliaries, and every learner known to the leader, holds all slots below.
     pub all: Slot,
     /// Members that are no auxiliaries, and form a phase-2 quorum, hold all slots below.
     pub quorum: Slot,
@@ -224,11 +224,11 @@ pub struct Held {
 pub struct HeartbeatReply {
     /// Echo.
     pub ballot: Ballot,
-    /// What this acceptor has promised. Above `ballot`: no read may be confirmed by it.
+    /// The ballot that this acceptor has promised. Above `ballot`: no read may be confirmed by it.
     pub promised: Ballot,
     /// Slots below are decided and held here, bytes included.
     pub decided_to: Slot,
-    /// So are these, at the class of the group.
+    /// Slots below are held likewise, at the class of the group.
     pub held_to: Slot,
     /// And these after a crash: their votes are safe, and that they are decided is, too
     /// ([decide-3]).
@@ -243,9 +243,9 @@ pub struct HeartbeatReply {
     pub lease: Lease,
     /// This node should not lead: it cannot write its log, or apply what is decided.
     pub unfit: bool,
-    /// What the sender's wall clock shows, likewise.
+    /// Reading of the sender's wall clock, likewise.
     pub clock_ms: u64,
-    /// What the sender takes the group's clock to show, as [`Heartbeat::clock_ms`].
+    /// The sender's estimate of the group's clock, as [`Heartbeat::clock_ms`].
     pub group_ms: u64,
     /// As [`Heartbeat::late_us`], of the sender.
     pub late_us: u32,
@@ -295,11 +295,11 @@ pub enum Message {
         /// The ballot's sum before that slot.
         prefix: u64,
     },
-    /// It does. Repeated when its cells begin later ([offload-14]).
+    /// The device votes in this ballot. Repeated when its cells begin later ([offload-14]).
     Armed {
         /// The ballot.
         ballot: Ballot,
-        /// Where its cells begin, at most.
+        /// Upper bound of the first slot with a cell.
         floor: Slot,
     },
     /// Slots below `decided_to` are decided; sent when no proposal is about to carry it.
@@ -311,7 +311,7 @@ pub enum Message {
     },
     /// The leader lives.
     Heartbeat(Heartbeat),
-    /// So does this node.
+    /// Answer to a heartbeat.
     HeartbeatReply(HeartbeatReply),
     /// Would you promise this ballot? Changes no state ([live-1]).
     PreVote {
@@ -322,7 +322,7 @@ pub enum Message {
     PreVoteReply {
         /// Echo.
         ballot: Ballot,
-        /// Whether it would.
+        /// The node would promise.
         granted: bool,
         /// The highest promise here, so that the next attempt starts above it.
         promised: Ballot,
@@ -346,7 +346,7 @@ pub enum Message {
     },
     /// A question for decided values begins below the first slot of the log here ([catch-2]).
     BelowStart {
-        /// What is below, only a snapshot tells.
+        /// Only a snapshot has the slots below.
         log_start: Slot,
     },
     /// A follower has reads waiting ([read-3]).
@@ -354,27 +354,28 @@ pub enum Message {
         /// Chosen by the follower; never used twice, restarts included.
         id: u64,
     },
-    /// They may run once everything below `slot` is applied.
+    /// Reads may run once everything below `slot` is applied.
     ReadReply {
         /// Echo.
         id: u64,
         /// The confirmed read index.
         slot: Slot,
     },
-    /// "Tell me when everything below is decided at your place, and on stable storage there"
+    /// "Notify me when everything below is decided at your node, and on stable storage there"
     /// ([last-2]).
     LastingRequest {
         /// The first slot that is not asked about.
         to: Slot,
     },
-    /// It is. Cumulative, and true for ever of the incarnation that says so.
+    /// The slots below are on stable storage. Cumulative, and permanently true of the incarnation
+    /// that reports it.
     LastingReply {
         /// The first slot that this does not speak of.
         to: Slot,
     },
-    /// "Tell me when you have voted for the same, on stable storage or not" ([less-1]).
+    /// "Notify me when you have voted for the same, on stable storage or not" ([less-1]).
     EarlyRequest(Question),
-    /// Voted for, in memory at least. No vote: it counts for nobody but the client that waits.
+    /// Voted for, in memory at least. No vote: it counts only for the client that waits.
     EarlyReply {
         /// The ballot voted in.
         ballot: Ballot,

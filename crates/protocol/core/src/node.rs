@@ -1,15 +1,15 @@
 //! Joins the roles: `step(now, input, &mut effects)`. Dispatch only.
 //!
-//! What a step does is in the files below, sorted by whom this node is talking to: `voting` answers
+//! The files below hold the work of a step, sorted by the role at the other end: `voting` answers
 //! proposers; `phase1` and `proposing` talk to acceptors; `leading` keeps a leader in office,
 //! `leasing` what lets it read alone, `moving` takes it to the next era, `handover` hands
 //! leadership on; `following` learns from a leader; `fencing` keeps a device's votes below the
 //! promise, `offloading` hands phase 2 to devices; `ringing` passes votes on to it, along the ring
 //! of `laying`; `reading` is both sides of a read; `timing` is what happens when nothing happens.
-//! `lasting` is what outlasts a crash of everybody, `early` what a quorum has in memory before
-//! that; `entering` is who takes part in an era, `engaging` is whom a leader sends what, `sparing`
-//! what an auxiliary does without; `installing` is what a snapshot does; `recovered` is what a node
-//! begins with, `status` what can be asked of it.
+//! `lasting` is what outlasts a crash of all nodes, `early` what a quorum has in memory before
+//! that; `entering` decides which nodes take part in an era, `engaging` what a leader sends to
+//! which node, `sparing` what an auxiliary does without; `installing` is what a snapshot does;
+//! `recovered` is what a node begins with, `status` what can be asked of it.
 
 mod early;
 mod engaging;
@@ -70,10 +70,10 @@ use crate::{
     waiting::Waiting,
 };
 
-/// What the caller chooses for a node; constant while it runs.
+/// Options that the caller chooses for a node; constant while it runs.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Options {
-    /// Who this is.
+    /// This node's id and incarnation.
     pub member: Member,
     /// A leader speaks at least this often.
     pub heartbeat_ms: u64,
@@ -85,18 +85,18 @@ pub struct Options {
     pub inflight_max: usize,
     /// Slots at or above `decided_to + window` are refused ([p2-3]).
     pub window_slots: u64,
-    /// A leader sends proposals to just a phase-2 quorum, and to everybody when an answer is late.
+    /// A leader sends proposals to just a phase-2 quorum, and to all when an answer is late.
     pub thrifty: bool,
-    /// How votes come to this node when it leads, until another wish ([`Input::Route`]).
+    /// Route of votes to this node when it leads, until another wish ([`Input::Route`]).
     pub route: Route,
-    /// Where randomised time-outs come from; different on every node and start.
+    /// Seed of randomised time-outs; different on every node and start.
     pub seed: u64,
     /// Leases, asked for and granted, if the group has them ([read-4]).
     pub leases: Option<Leases>,
-    /// For how long a process of before may have granted a lease; 0 if it cannot have.
+    /// Time for which an earlier process may have granted a lease; 0 if it cannot have.
     pub silent_us: u64,
-    /// How long it waits for others to connect before it leads as a quorum by itself ([lie-6]); 0
-    /// if no other node can know its group yet.
+    /// Time to wait for others to connect before leading as a quorum by itself ([lie-6]); 0 if no
+    /// other node can know its group yet.
     pub alone_us: u64,
 }
 
@@ -139,7 +139,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// A node with what it remembers. The first `Input::Tick` starts its clocks.
+    /// Creates a node from its recovered state. The first `Input::Tick` starts its clocks.
     pub fn new(options: Options, recovered: Recovered) -> Self {
         let Recovered { hard, log_start, decided_to, lost, eras, votes, changes, hollow } =
             recovered;
@@ -201,7 +201,7 @@ impl Node {
         }
     }
 
-    /// One event in, a list of things to do out. Equal inputs give equal effects.
+    /// Processes one event; adds the resulting effects. Equal inputs give equal effects.
     pub fn step(&mut self, now: Time, input: Input, effects: &mut Effects) {
         self.pending.begin_step(self.acceptor.floor());
         match input {
@@ -291,7 +291,7 @@ impl Node {
         }
     }
 
-    /// What follows from whatever just happened.
+    /// Does what follows from the input just handled.
     fn settle(&mut self, now: Time, effects: &mut Effects) {
         self.enter(now, effects);
         self.vote_waiting(now, effects);
@@ -317,7 +317,7 @@ impl Node {
         self.tell(effects);
     }
 
-    /// Tells the caller what changed about this node: its role, and when it wants to be woken.
+    /// Notifies the caller of changes of this node: its role, and when it wants to be woken.
     fn tell(&mut self, effects: &mut Effects) {
         let (role, leader) = (self.role(), self.election.leader_ballot());
         if self.told.is_news(role, leader) {
@@ -333,16 +333,16 @@ impl Node {
         effects.push(Effect::Alarm(alarm));
     }
 
-    /// [disk-9] No vote, no promise, no ballot any more; reads of what is here go on.
+    /// [disk-9] Stops votes, promises and ballots; reads of what is here go on.
     fn on_storage_failed(&mut self, now: Time, effects: &mut Effects) {
         let led = self.leading.as_ref().map(Leading::ballot);
         self.pending.fail();
         self.waiting.clear();
-        // [offload-8] What it votes for from here on nobody would remember.
+        // [offload-8] Votes of the device from here on would not be remembered.
         self.fence_off(effects);
         self.step_down(now, End::StorageFailed, effects);
         if let Some(ballot) = led {
-            // [live-4] What this leader lacked is for the next one to finish; nobody waits for a
+            // [live-4] What this leader lacked is for the next one to finish, without waiting for a
             // time-out.
             self.lead_on(ballot, effects);
         }

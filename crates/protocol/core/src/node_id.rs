@@ -1,4 +1,4 @@
-//! Who speaks: node ids, incarnations, and the pair that holds weight.
+//! Identities: node ids, incarnations, and the pair that holds weight.
 
 use core::fmt;
 
@@ -18,12 +18,12 @@ pub struct Incarnation(pub u32);
 pub struct Member {
     /// The node.
     pub node: NodeId,
-    /// Which of its lives, counted in losses of memory.
+    /// The node's life, counted in losses of memory.
     pub incarnation: Incarnation,
 }
 
 impl Member {
-    /// The first incarnation of a node.
+    /// Returns the first incarnation of a node.
     pub const fn first(node: u32) -> Self {
         Self { node: NodeId(node), incarnation: Incarnation(0) }
     }

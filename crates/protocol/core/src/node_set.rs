@@ -1,4 +1,4 @@
-//! To whom a message goes: a few nodes, without an allocation.
+//! Receivers of a message: a few nodes, without an allocation.
 
 use core::fmt;
 
@@ -14,35 +14,35 @@ pub const NODES_MAX: usize = MEMBERS_MAX - 1;
 /// list at hand. It holds a whole group; what goes to more nodes is sent in several parts.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeSet {
-    /// Those behind the first `len` are zero, so that equal sets are equal.
+    /// Entries past the first `len` are zero, so that equal sets are equal.
     nodes: [NodeId; NODES_MAX],
     len: u8,
 }
 
 impl NodeSet {
-    /// One node.
+    /// Creates a set of one node.
     pub fn one(node: NodeId) -> Self {
         let mut set = Self { nodes: [NodeId(0); NODES_MAX], len: 1 };
         set.nodes[0] = node;
         set
     }
 
-    /// How many there are.
+    /// Returns the number of nodes.
     pub fn len(&self) -> usize {
         usize::from(self.len)
     }
 
-    /// Whether there are none.
+    /// Returns whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Whether no other node fits in.
+    /// Returns whether no other node fits in.
     pub fn is_full(&self) -> bool {
         self.len() == NODES_MAX
     }
 
-    /// Whether this node is among them.
+    /// Returns whether this node is in the set.
     pub fn contains(&self, node: NodeId) -> bool {
         self.as_slice().contains(&node)
     }
@@ -74,7 +74,7 @@ impl NodeSet {
         true
     }
 
-    /// Those of which this is true.
+    /// Returns the nodes for which `keep` returns true.
     #[must_use]
     pub fn filtered(&self, mut keep: impl FnMut(NodeId) -> bool) -> Self {
         let mut kept = Self::default();
@@ -85,12 +85,12 @@ impl NodeSet {
         kept
     }
 
-    /// The nodes, in order.
+    /// Returns the nodes, in order.
     pub fn as_slice(&self) -> &[NodeId] {
         &self.nodes[..self.len()]
     }
 
-    /// The nodes, in order.
+    /// Returns the nodes, in order.
     pub fn iter(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.as_slice().iter().copied()
     }

@@ -1,5 +1,5 @@
-//! How far a leader has handed phase 2 of its ballot to devices ([offload-5],
-//! [offload-12]–[offload-14]). What it may hand over, and when, is in `node/offloading.rs`.
+//! State of offloading: how far a leader has handed phase 2 of its ballot to devices ([offload-5],
+//! [offload-12]–[offload-14]). What may be handed over, and when, is in `node/offloading.rs`.
 
 use alloc::vec::Vec;
 
@@ -7,63 +7,63 @@ use crate::{
     ballot::Ballot, message::Phase2b, node_id::Member, reads::Reader, slot::Slot, time::Time,
 };
 
-/// Who gives out slots of this leader's ballot.
+/// Assigner of the slots of this leader's ballot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Stage {
     /// This node.
     #[default]
     Here,
-    /// The device: it was told to, and has not answered.
+    /// The device: it was ordered to, and has not answered.
     Starting(Ballot),
     /// The device.
     There(Ballot),
-    /// Nobody, until the device was read out.
+    /// None, until the device was read out.
     TakingBack(Ballot),
-    /// Nobody, until the device has come to rest: this node leads no more.
+    /// None, until the device has come to rest: this node leads no more.
     Stopping(Ballot),
 }
 
-/// Most votes of members that are kept because they came before their slots were told.
+/// Most votes of members that are kept because they arrived before their slots were reported.
 const EARLY_MAX: usize = 32;
 
 /// Phase 2 outside of this node, as its leader knows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Offload {
-    /// How many slots each program of this node's device holds; 0: there is no device to be used.
+    /// Slots that each program of this node's device holds; 0: there is no device to be used.
     pub cells: u64,
-    /// Who gives out slots.
+    /// Assigner of slots.
     pub stage: Stage,
     /// Members whose devices vote in the leader's ballot, and where their cells begin.
     armed: Vec<(Member, Slot)>,
-    /// The first slot that may not be given out yet.
+    /// The first slot that may not be assigned yet.
     pub limit: Slot,
-    /// Not before, after it was taken back.
+    /// The device is not used again before this time, after it was withdrawn.
     pub rests_until: Time,
-    /// What was decided when that was looked at last, and since when.
+    /// Slots below were decided at the last look, and since when.
     progress: (Slot, Time),
-    /// When it is looked at again whether devices are to be used.
+    /// Time of the next check whether devices are to be used.
     look_at: Time,
     /// Values that the device was given and has not given a slot to, as far as that is known.
     pub waiting: u64,
     /// Reads whose index the device is asked for.
     looking: Vec<Reader>,
-    /// Whether it was asked after the last of them came.
+    /// Number of waiting reads that the open question to the device covers; 0 while none is open.
     asked: usize,
     early: Vec<(Member, Phase2b)>,
 }
 
 impl Offload {
-    /// Whether somebody else gives out slots, or did and was not read out.
+    /// Returns whether the device assigns slots, or did and was not read out.
     pub fn is_out(&self) -> bool {
         self.stage != Stage::Here
     }
 
-    /// Whether this node proposes to that member's device, and not to the member itself.
+    /// Returns whether this node proposes to that member's device, and not to the member itself.
     pub fn reaches(&self, member: Member) -> bool {
         self.is_out() && self.armed.iter().any(|(armed, _)| *armed == member)
     }
 
-    /// Nobody is armed in the ballot that begins.
+    /// Clears the armed members for the ballot that begins.
     pub fn restart(&mut self, now: Time, decided_to: Slot) {
         self.armed.clear();
         self.early.clear();
@@ -71,7 +71,7 @@ impl Offload {
         self.look_at = now;
     }
 
-    /// Whether it is time to look at devices; once every `every_ms`.
+    /// Returns whether devices are due to be checked; once every `every_ms`.
     pub fn is_due(&mut self, now: Time, every_ms: u64) -> bool {
         let due = now >= self.look_at;
         if due {
@@ -80,7 +80,7 @@ impl Offload {
         due
     }
 
-    /// The device of this member votes in the leader's ballot from this slot on.
+    /// Notes that the device of this member votes in the leader's ballot from this slot on.
     pub fn note_armed(&mut self, member: Member, floor: Slot) {
         self.armed.retain(|(armed, _)| armed.node != member.node || *armed == member);
         match self.armed.iter_mut().find(|(armed, _)| *armed == member) {
@@ -89,17 +89,17 @@ impl Offload {
         }
     }
 
-    /// That of this one does not any more.
+    /// Notes that this member's device no longer votes in the ballot.
     pub fn disarmed(&mut self, member: Member) {
         self.armed.retain(|(armed, _)| *armed != member);
     }
 
-    /// Who is armed, and from where on.
+    /// Returns the armed members, and their first slots.
     pub fn armed(&self) -> &[(Member, Slot)] {
         &self.armed
     }
 
-    /// Whether something is open and nothing was decided for so long.
+    /// Returns whether proposals are open and nothing was decided for `for_us`.
     pub fn is_stuck(&mut self, now: Time, decided_to: Slot, open: bool, for_us: u64) -> bool {
         if decided_to != self.progress.0 || !open {
             self.progress = (decided_to, now);
@@ -107,7 +107,8 @@ impl Offload {
         now.since_us(self.progress.1) >= for_us
     }
 
-    /// [offload-18] A read came; its index is not known here. Whether the device has to be asked.
+    /// [offload-18] Queues a read whose index is not known here. Returns whether the device has to
+    /// be asked.
     pub fn look(&mut self, reader: Reader) -> bool {
         self.looking.push(reader);
         if self.asked > 0 {
@@ -117,8 +118,8 @@ impl Offload {
         true
     }
 
-    /// The device answered: the reads that came before it was asked, and whether it has to be asked
-    /// again.
+    /// Handles the device's answer: returns the reads that came before it was asked, and whether it
+    /// has to be asked again.
     pub fn looked(&mut self) -> (Vec<Reader>, bool) {
         let rest = self.looking.split_off(self.asked);
         let answered = core::mem::replace(&mut self.looking, rest);
@@ -126,18 +127,18 @@ impl Offload {
         (answered, self.asked > 0)
     }
 
-    /// All reads that wait for the device.
+    /// Takes all reads that wait for the device.
     pub fn take_looking(&mut self) -> Vec<Reader> {
         self.asked = 0;
         core::mem::take(&mut self.looking)
     }
 
-    /// How many wait.
+    /// Returns the number of waiting reads.
     pub fn looking(&self) -> usize {
         self.looking.len()
     }
 
-    /// [offload-10] A vote for slots that were not told yet: it waits; of one member the newest.
+    /// [offload-10] Keeps a vote for slots that were not reported yet; of each member the newest.
     pub fn keep_early(&mut self, from: Member, vote: Phase2b) {
         self.early.retain(|(member, _)| *member != from);
         if self.early.len() < EARLY_MAX {
@@ -145,7 +146,7 @@ impl Offload {
         }
     }
 
-    /// A vote that waited, if all its slots were told by now.
+    /// Returns a vote that waited, if all its slots were reported by now.
     pub fn next_early(&mut self, next: Slot) -> Option<(Member, Phase2b)> {
         let at = self.early.iter().position(|(_, vote)| vote.volatile_to <= next)?;
         Some(self.early.swap_remove(at))

@@ -1,4 +1,4 @@
-//! How late the turns of nodes are, and how much longer silence is borne because of it ([live-5]).
+//! Lateness of the nodes' turns, and how much longer silence is borne because of it ([live-5]).
 //!
 //! Liveness only ([model-5]): nothing here can write a promise or a vote.
 
@@ -11,20 +11,20 @@ const PATIENCE_MAX_US: u64 = 1_000_000;
 /// The worst of this long counts, and of as long before it.
 const SPAN_US: u64 = 60_000_000;
 
-/// How late this node's turns were, and what the leader told of its own.
+/// Lateness of this node's turns, and of the leader's by its own report.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Pauses {
-    /// When the present span began.
+    /// Start of the present span.
     since: Time,
     /// The worst of it, and of the one before.
     worst_us: u64,
     before_us: u64,
-    /// What the leader told, last.
+    /// The leader's last report.
     leader_us: u64,
 }
 
 impl Pauses {
-    /// A turn of this node was late by this.
+    /// Notes that a turn of this node was late by this.
     pub fn note(&mut self, now: Time, us: u64) {
         self.look(now);
         if us <= STOP_US {
@@ -32,17 +32,17 @@ impl Pauses {
         }
     }
 
-    /// The leader told of its own.
+    /// Notes the leader's report of its own lateness.
     pub fn on_leader(&mut self, us: u32) {
         self.leader_us = us.into();
     }
 
-    /// What it told.
+    /// Returns the leader's last report.
     pub fn leader_us(&self) -> u64 {
         self.leader_us
     }
 
-    /// The worst of the last one to two minutes, as heartbeats tell it.
+    /// Returns the worst of the last one to two minutes, as heartbeats report it.
     pub fn worst_us(&mut self, now: Time) -> u32 {
         self.look(now);
         #[expect(clippy::cast_possible_truncation, reason = "at most STOP_US")]
@@ -50,8 +50,8 @@ impl Pauses {
         worst_us
     }
 
-    /// How much longer than a time-out of `timeout_us` silence is borne, if another node is as late
-    /// as this: a message may be late twice, where it is sent and where it is read.
+    /// Returns how much longer than a time-out of `timeout_us` silence is borne, if another node is
+    /// as late as this: a message may be late twice, where it is sent and where it is read.
     pub fn patience_us(&mut self, now: Time, other_us: u64, timeout_us: u64) -> u64 {
         let worst_us = other_us.max(self.worst_us(now).into());
         let most_us = PATIENCE_MAX_US.saturating_sub(timeout_us);

@@ -1,4 +1,4 @@
-//! What counts as enough: quorum rules as data, checked to meet ([era-4], features G8).
+//! Quorum rules as data, checked to meet ([era-4], features G8).
 //!
 //! Sets of members are bit masks over the positions in a configuration's member list, so a check
 //! over all subsets is a loop over integers (n ≤ 16).
@@ -15,13 +15,13 @@ impl MemberSet {
         Self(self.0 | 1 << index)
     }
 
-    /// Whether the member at `index` is inside.
+    /// Returns whether the member at `index` is inside.
     pub const fn has(self, index: usize) -> bool {
         self.0 & (1 << index) != 0
     }
 }
 
-/// How members combine to a quorum.
+/// Rule by which members combine to a quorum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum QuorumRule {
     /// More than half of the weight, in both phases. Weight steps of one keep it intersecting.
@@ -44,7 +44,7 @@ pub enum QuorumRule {
 
 /// `majority`, `flexible:Q1,Q2`, `grid:COLUMNS`.
 impl QuorumRule {
-    /// `majority` or `flexible:Q1,Q2`.
+    /// Parses `majority` or `flexible:Q1,Q2`.
     pub fn parse(text: &str) -> Option<Self> {
         if text == "majority" {
             return Some(Self::Majority);
@@ -65,7 +65,7 @@ impl fmt::Display for QuorumRule {
     }
 }
 
-/// Which of the two phases a quorum is for.
+/// Phase that a quorum is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Phase {
     /// Promises.
@@ -77,23 +77,23 @@ pub enum Phase {
 /// Members of a configuration, as a rule sees them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Voting {
-    /// Who votes.
+    /// Members that vote.
     pub set: MemberSet,
     /// The weight of those who vote.
     pub weight: u64,
     /// The weight of all members.
     pub weight_all: u64,
-    /// How many members there are.
+    /// Number of members.
     pub members: usize,
 }
 
 impl QuorumRule {
-    /// [era-4] The same rule for weights that are all times `factor`; `None` where numbers end.
+    /// [era-4] Returns the same rule for weights that are all times `factor`; `None` on overflow.
     pub fn multiplied(self, factor: u32) -> Option<Self> {
         self.scaled(|threshold| threshold.checked_mul(factor))
     }
 
-    /// The same for weights that are divided; `None` if a threshold does not divide.
+    /// Returns the same rule for weights that are divided; `None` if a threshold does not divide.
     pub fn divided(self, factor: u32) -> Option<Self> {
         let whole = |threshold: &u32| factor > 0 && threshold.is_multiple_of(factor);
         self.scaled(|threshold| Some(threshold).filter(whole).map(|some| some / factor))
@@ -108,7 +108,7 @@ impl QuorumRule {
         })
     }
 
-    /// Kind and two numbers: how a rule is written down.
+    /// Encodes a rule as its kind and two numbers.
     pub const fn words(self) -> [u32; 3] {
         match self {
             Self::Majority => [0, 0, 0],
@@ -117,7 +117,7 @@ impl QuorumRule {
         }
     }
 
-    /// The rule that was written down so.
+    /// Decodes a rule.
     pub fn from_words(words: [u32; 3]) -> Option<Self> {
         match words {
             [0, 0, 0] => Some(Self::Majority),
@@ -127,7 +127,7 @@ impl QuorumRule {
         }
     }
 
-    /// Whether those who vote are a quorum for `phase`.
+    /// Returns whether the voting members are a quorum for `phase`.
     pub fn satisfied(self, phase: Phase, voting: Voting) -> bool {
         let Voting { set, weight, weight_all, members } = voting;
         match self {

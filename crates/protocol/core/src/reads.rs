@@ -14,7 +14,7 @@ use crate::{
 /// of a follower's stands for many.
 pub const GATHERED_MAX: usize = 1024;
 
-/// Who waits for a read index.
+/// A reader that waits for a read index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reader {
     /// This node.
@@ -32,13 +32,12 @@ pub struct Reads {
     confirming: Vec<(Reader, Slot)>,
     /// Reads that arrived since it started.
     gathering: Vec<(Reader, Slot)>,
-    /// Who said "promised ≤ b" in this round.
+    /// Members that confirmed "promised ≤ b" in this round.
     confirmed_by: Vec<Member>,
 }
 
 impl Reads {
-    /// A read arrives; `slot` is one past the last slot proposed ([read-1]). False if too many
-    /// wait.
+    /// Adds a read; `slot` is one past the last slot proposed ([read-1]). False if too many wait.
     pub fn gather(&mut self, reader: Reader, slot: Slot) -> bool {
         let room = self.gathering.len() < GATHERED_MAX;
         if room {
@@ -60,12 +59,12 @@ impl Reads {
         Some(self.round)
     }
 
-    /// The round in progress; 0 for none.
+    /// Returns the round in progress; 0 for none.
     pub fn round(&self) -> u64 {
         if self.confirming.is_empty() { 0 } else { self.round }
     }
 
-    /// A member confirms a round.
+    /// Notes that a member confirms a round.
     pub fn confirm(&mut self, round: u64, by: Member) {
         let counts = round == self.round() && round != 0;
         if counts && !self.confirmed_by.contains(&by) {
@@ -73,20 +72,20 @@ impl Reads {
         }
     }
 
-    /// Who confirmed so far.
+    /// Returns the members that have confirmed.
     pub fn confirmed_by(&self) -> &[Member] {
         &self.confirmed_by
     }
 
-    /// The round is confirmed: its reads, with their indexes.
+    /// Finishes the confirmed round: returns its reads, with their indexes.
     pub fn finish(&mut self) -> impl Iterator<Item = (Reader, Slot)> + '_ {
         self.confirmed_by.clear();
         self.confirming.drain(..)
     }
 
-    /// The leader moved to another ballot of its own, and proposed all that it inherited, below
-    /// `slot`. What was not confirmed is asked again there, with a new index: a leader between the
-    /// two ballots may have decided more than was known when the read arrived.
+    /// Restarts the reads after the leader moved to another ballot of its own, and proposed all
+    /// that it inherited, below `slot`. Unconfirmed reads are asked again there, with a new index:
+    /// a leader between the two ballots may have decided more than was known when the read arrived.
     pub fn restart(&mut self, slot: Slot) {
         self.confirmed_by.clear();
         self.gathering.append(&mut self.confirming);
@@ -95,7 +94,7 @@ impl Reads {
         }
     }
 
-    /// This node does not lead any more: nobody's read is confirmed.
+    /// Fails all reads: this node does not lead any more.
     pub fn fail(&mut self) -> impl Iterator<Item = Reader> + '_ {
         self.confirmed_by.clear();
         self.confirming.drain(..).chain(self.gathering.drain(..)).map(|(reader, _)| reader)
@@ -117,13 +116,13 @@ struct Question {
 }
 
 impl Asked {
-    /// Nothing asked; numbers begin behind `last`, where no earlier process of this node has been:
-    /// an answer to its question must not pass for one to ours.
+    /// Creates an empty list; numbers begin after `last`, where no earlier process of this node has
+    /// been: an answer to its question must not pass for one to ours.
     pub fn starting_at(last: u64) -> Self {
         Self { last, open: Vec::new() }
     }
 
-    /// A question for the leader. `None` if too many are open.
+    /// Creates a question for the leader. `None` if too many are open.
     pub fn ask(&mut self, now: Time, token: ReadToken) -> Option<u64> {
         if self.open.len() >= GATHERED_MAX {
             return None;
@@ -133,24 +132,24 @@ impl Asked {
         Some(self.last)
     }
 
-    /// The leader answered.
+    /// Takes the read that the leader answered.
     pub fn answered(&mut self, id: u64) -> Option<ReadToken> {
         let at = self.open.iter().position(|open| open.id == id)?;
         Some(self.open.remove(at).token)
     }
 
-    /// The leader is gone, or another: nobody will answer.
+    /// Fails all questions: the leader is gone, or another one leads, and none will be answered.
     pub fn fail(&mut self) -> impl Iterator<Item = ReadToken> + '_ {
         self.open.drain(..).map(|question| question.token)
     }
 
-    /// The oldest question, if it has waited for `patience_us`: it or its answer was lost.
+    /// Takes the oldest question, if it has waited for `patience_us`: it or its answer was lost.
     pub fn overdue(&mut self, now: Time, patience_us: u64) -> Option<ReadToken> {
         let first = self.open.first()?;
         (now.since_us(first.at) > patience_us).then(|| self.open.remove(0).token)
     }
 
-    /// When the oldest question is overdue.
+    /// Returns when the oldest question is overdue.
     pub fn wake_at(&self, patience_us: u64) -> Option<Time> {
         self.open.first().map(|question| question.at.plus_us(patience_us + 1))
     }

@@ -10,14 +10,14 @@ use crate::{
     value::Value,
 };
 
-/// What the log remembers of a node that had weight, or was removed ([member-1]). Never forgotten.
+/// The log's memory of a node that had weight, or was removed ([member-1]). Never forgotten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Identity {
     /// The node.
     pub node: NodeId,
     /// Its highest incarnation that ever had weight.
     pub incarnation: Incarnation,
-    /// It was removed: nobody gets weight under this id again.
+    /// The node was removed: no weight is given under this id again.
     pub spent: bool,
 }
 
@@ -33,7 +33,7 @@ pub struct Eras {
 }
 
 impl Eras {
-    /// Before the first change: the founding configuration from the first slot on.
+    /// Creates the eras before the first change: the founding configuration from the first slot on.
     pub fn founded(founding: Configuration) -> Self {
         let identity = |member: Member| Identity {
             node: member.node,
@@ -51,7 +51,7 @@ impl Eras {
         }
     }
 
-    /// As written down with a trimmed log or a snapshot ([snap-1]). Fails where the parts
+    /// Restores the eras from a trimmed log or a snapshot ([snap-1]). Fails where the parts
     /// contradict each other.
     pub fn restored(
         era: Era,
@@ -77,38 +77,38 @@ impl Eras {
         }
     }
 
-    /// The slot era of the first undecided slot ([era-3]).
+    /// Returns the slot era of the first undecided slot ([era-3]).
     pub fn era(&self) -> Era {
         self.era
     }
 
-    /// The first slot of that era: one past the reconfiguration that began it.
+    /// Returns the first slot of that era: one past the reconfiguration that began it.
     pub fn since(&self) -> Slot {
         self.since
     }
 
-    /// The configuration of that era.
+    /// Returns the configuration of that era.
     pub fn current(&self) -> &Configuration {
         &self.current
     }
 
-    /// The configuration of the era before, while it is remembered.
+    /// Returns the configuration of the era before, while it is remembered.
     pub fn previous(&self) -> Option<&Configuration> {
         self.previous.as_ref()
     }
 
-    /// Every node that ever had weight or was removed, in order of their ids ([member-1]).
+    /// Returns every node that ever had weight or was removed, in order of their ids ([member-1]).
     pub fn ids(&self) -> &[Identity] {
         &self.ids
     }
 
-    /// What is remembered of a node.
+    /// Returns the memory of a node.
     pub fn identity(&self, node: NodeId) -> Option<&Identity> {
         let at = self.ids.binary_search_by_key(&node, |id| id.node).ok()?;
         Some(&self.ids[at])
     }
 
-    /// C(era), if it is in force or was until the last change.
+    /// Returns C(era), if it is in force or was until the last change.
     pub fn of(&self, era: Era) -> Option<&Configuration> {
         if era == self.era {
             Some(&self.current)
@@ -119,13 +119,14 @@ impl Eras {
         }
     }
 
-    /// [era-5] Whether votes of this ballot count in the first undecided slot. No others, and why
-    /// that is enough: [era-7].
+    /// [era-5] Returns whether votes of this ballot count in the first undecided slot. No others
+    /// do; [era-7] shows why that is enough.
     pub fn counts(&self, ballot: Ballot) -> bool {
         ballot.era == self.era || ballot.era.next() == self.era
     }
 
-    /// The configuration after `change`, if that is valid here and now ([era-4], [member-1]).
+    /// Returns the configuration after `change`, if that is valid here and now ([era-4],
+    /// [member-1]).
     pub fn changed(&self, change: Change) -> Result<Configuration, Invalid> {
         let identity = |node| self.identity(node).copied();
         match change {
@@ -153,8 +154,8 @@ impl Eras {
         self.current.changed(change)
     }
 
-    /// [era-2] A value is decided in the first undecided slot, this one. Returns whether an era
-    /// begins behind it. An invalid change, or one that names another era, is a no-op.
+    /// [era-2] Applies a value decided in the first undecided slot, this one. Returns whether an
+    /// era begins after it. An invalid change, or one that names another era, is a no-op.
     pub fn decide(&mut self, slot: Slot, value: &Value) -> bool {
         let Value::Reconfigure { era, change } = *value else {
             return false;
@@ -172,7 +173,7 @@ impl Eras {
         true
     }
 
-    /// [member-1] What a valid change says of a node id, for all time.
+    /// [member-1] Remembers permanently the effect of a valid change on a node id.
     fn remember(&mut self, change: Change) {
         let (node, incarnation, spent) = match change {
             Change::Increment(member) => (member.node, member.incarnation, false),
@@ -194,8 +195,8 @@ impl Eras {
     }
 }
 
-/// The eras at the end of a decided part of the log, from those at its beginning ([snap-3]); used
-/// by recovery.
+/// Returns the eras at the end of a decided part of the log, from those at its beginning
+/// ([snap-3]); used by recovery.
 pub fn replay<'a>(mut base: Eras, decided: impl IntoIterator<Item = &'a (Slot, Value)>) -> Eras {
     for (slot, value) in decided {
         base.decide(*slot, value);
@@ -233,7 +234,7 @@ mod tests {
         assert_eq!((eras.era(), eras.since()), (Era(1), Slot(8)));
     }
 
-    /// [member-1] Who may have forgotten votes gets weight only under a name that had none.
+    /// [member-1] A node that may have forgotten votes gets weight only under a name that had none.
     #[test]
     fn wiped_node_gets_no_weight_under_its_old_name() {
         let mut eras = founded();
@@ -273,7 +274,7 @@ mod tests {
         assert!(!decide(&mut eras, 5, Change::Increment(member(9, 0))));
     }
 
-    /// [snap-1] What is written down says all: the same changes are valid afterwards.
+    /// [snap-1] The written form is complete: the same changes are valid afterwards.
     #[test]
     fn eras_come_back_as_they_were_written_down() {
         let mut eras = founded();

@@ -1,4 +1,4 @@
-//! What a node must not forget.
+//! Records that a node must not forget.
 
 pub use crate::class::Class;
 use crate::{
@@ -7,7 +7,7 @@ use crate::{
     value::Value,
 };
 
-/// One thing to remember. Appended in the order in which the core emits them.
+/// A record to persist. Appended in the order in which the core emits them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Record {
     /// This node will speak in this ballot of its own; never again in it after a restart
@@ -45,7 +45,8 @@ pub enum Record {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RecordSeq(pub u64);
 
-/// What every batch of the log restates ([disk-1]), so that damage in the middle can be judged.
+/// State that every batch of the log restates ([disk-1]), so that damage in the middle can be
+/// judged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct HardState {
     /// The highest ballot of its own that the node has recorded ([`Record::Round`]).

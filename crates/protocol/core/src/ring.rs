@@ -1,9 +1,9 @@
-//! Ring: the way that votes take to a leader, and what a member of it passes on. Liveness only.
+//! Ring: the route of votes to a leader, and what a member of it passes on. Liveness only.
 //!
 //! Members that form a phase-2 quorum hand their votes along, the leader last: each adds its own to
-//! those that it heard, word for word, so that one small message per member carries all of them
-//! (Ring Paxos, §3). The others vote silently. A vote counts by whatever way it comes: nobody
-//! speaks for another acceptor, and nothing heard becomes a vote by itself ([ring-2], [ring-4]).
+//! those that it received, word for word, so that one small message per member carries all of them
+//! (Ring Paxos, §3). The others vote silently. A vote counts by whatever route it arrives: no
+//! acceptor speaks for another, and nothing received becomes a vote by itself ([ring-2], [ring-4]).
 
 use alloc::vec::Vec;
 
@@ -18,18 +18,18 @@ use crate::{
 
 /// Most members of a ring, and so entries of a ring vote.
 pub const RING_MAX: usize = 16;
-/// For how long a member waits for its predecessor's vote, or for its own, before it says what it
-/// has ([ring-6]).
+/// Time that a member waits for its predecessor's vote, or for its own, before it sends what it has
+/// ([ring-6]).
 pub const HOLD_US: u64 = 300;
 
-/// To whom something is said.
+/// Receiver of a vote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Say {
     /// Nothing now.
     Nothing,
     /// The own vote, straight to the leader.
     Straight,
-    /// What was heard, and the own vote with it, to this node.
+    /// The received votes, and the own vote with them, to this node.
     Onward(NodeId),
 }
 
@@ -41,7 +41,8 @@ pub struct Relay {
     members: Vec<Member>,
     /// The newest votes of others in this ballot ([ring-2]).
     heard: Vec<RingEntry>,
-    /// What was heard and not passed on: the own vote should cover this before it goes.
+    /// End of the votes that were received and not passed on: the own vote should cover this before
+    /// they go.
     goal: Option<Slot>,
     /// The own vote is news.
     own: bool,
@@ -50,8 +51,8 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// The leader of `ballot` lays a ring, or none: returns whether that was news. An older one is
-    /// void; votes that took it are not ([ring-1]).
+    /// Lays the ring of `ballot`, or none: returns whether that was news. An older one is void;
+    /// votes that took it are not ([ring-1]).
     pub fn lay(&mut self, ballot: Ballot, number: u32, members: &[Member]) -> bool {
         if (ballot, number) <= (self.ballot, self.number) {
             return false;
@@ -67,23 +68,23 @@ impl Relay {
         true
     }
 
-    /// Whether votes in `ballot` go along a ring that this member is not in: it votes silently
-    /// ([ring-8]).
+    /// Returns whether votes in `ballot` go along a ring that this member is not in: it votes
+    /// silently ([ring-8]).
     pub fn spares(&self, ballot: Ballot, own: Member) -> bool {
         self.is_laid(ballot) && !self.members.contains(&own)
     }
 
-    /// Whether votes in `ballot` go along a ring.
+    /// Returns whether votes in `ballot` go along a ring.
     pub fn is_laid(&self, ballot: Ballot) -> bool {
         self.ballot == ballot && !self.members.is_empty()
     }
 
-    /// The ring of `ballot`, leader last; empty if votes go straight.
+    /// Returns the ring of `ballot`, leader last; empty if votes go directly.
     pub fn members(&self, ballot: Ballot) -> &[Member] {
         if self.ballot == ballot { &self.members } else { &[] }
     }
 
-    /// The own vote has grown.
+    /// Notes that the own vote has grown.
     pub fn votes(&mut self, now: Time) {
         self.own = true;
         self.since.get_or_insert(now);
@@ -112,8 +113,8 @@ impl Relay {
         }
     }
 
-    /// [ring-6], [ring-7] What is to be said now, the own vote being as far as `own_to`. The caller
-    /// says it.
+    /// [ring-6], [ring-7] Returns what is to be sent now, the own vote being as far as `own_to`.
+    /// The caller sends it.
     pub fn turn(&mut self, now: Time, own: Member, own_to: Slot) -> Say {
         if !self.own && self.goal.is_none() {
             return Say::Nothing;
@@ -142,14 +143,14 @@ impl Relay {
         say
     }
 
-    /// When [`Relay::turn`] is due at the latest.
+    /// Returns when [`Relay::turn`] is due at the latest.
     pub fn wake_at(&self) -> Option<Time> {
         let waits = self.own || self.goal.is_some();
         let since = self.since.filter(|_| waits && !self.members.is_empty());
         since.map(|since| since.plus_us(HOLD_US))
     }
 
-    /// Word for word what others released.
+    /// Bundles the votes that others released, word for word.
     pub fn bundle(&self) -> RingVote {
         RingVote { ballot: self.ballot, entries: self.heard.clone() }
     }

@@ -8,7 +8,7 @@ use crate::{
 /// Rounds that one incarnation may use in an era before it would meet those of the next.
 const ROUNDS_PER_INCARNATION: u32 = 1 << 20;
 
-/// What decides on the next ballot of this node.
+/// State that determines the next ballot of this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rounds {
     own: Member,
@@ -17,35 +17,36 @@ pub struct Rounds {
 }
 
 impl Rounds {
-    /// `own` recorded the ballot `spoken`, and no higher one of its own.
+    /// Creates the rounds of `own`, which recorded the ballot `spoken`, and no higher one of its
+    /// own.
     pub fn new(own: Member, spoken: Ballot) -> Self {
         Self { own, spoken }
     }
 
-    /// The highest ballot of its own that this node recorded.
+    /// Returns the highest ballot of its own that this node recorded.
     pub fn spoken(&self) -> Ballot {
         self.spoken
     }
 
-    /// This ballot is recorded now.
+    /// Notes that this ballot is recorded now.
     pub fn speak(&mut self, ballot: Ballot) {
         self.spoken = ballot;
     }
 
-    /// [ballot-2] A node that may have forgotten a round of its own stays above all of them. `None`
-    /// once its incarnations have used up all rounds.
+    /// [ballot-2] Returns the end of the rounds that this node may have used and forgotten: it
+    /// stays above all of them. `None` once its incarnations have used up all rounds.
     fn forgotten(&self) -> Option<u32> {
         let incarnation = self.own.incarnation.0;
         incarnation.checked_mul(ROUNDS_PER_INCARNATION)
     }
 
-    /// [ballot-1] Whether this node can never campaign again, in any era.
+    /// [ballot-1] Returns whether this node can never campaign again, in any era.
     pub fn are_used_up(&self) -> bool {
         self.forgotten().is_none()
     }
 
-    /// The next ballot of this node in `era`, if it may start one ([ballot-1], [ballot-3]): above
-    /// what it promised, and above every round `seen` of this era.
+    /// Returns the next ballot of this node in `era`, if it may start one ([ballot-1], [ballot-3]):
+    /// above what it promised, and above every round `seen` of this era.
     pub fn next(&self, era: Era, promised: Ballot, seen: u32) -> Option<Ballot> {
         let of = |ballot: Ballot| if ballot.era == era { ballot.round } else { 0 };
         let forgotten = self.forgotten()?;

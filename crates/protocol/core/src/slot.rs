@@ -7,16 +7,16 @@ use core::fmt;
 pub struct Slot(pub u64);
 
 impl Slot {
-    /// Where every log begins.
+    /// First slot of every log.
     pub const FIRST: Self = Self(1);
 
-    /// The slot `count` further on. Saturates: 2^64 slots are never reached in honest use, and a
-    /// hostile number must not wrap around to a small one.
+    /// Returns the slot `count` further on. Saturates: 2^64 slots are never reached in honest use,
+    /// and a hostile number must not wrap around to a small one.
     pub const fn plus(self, count: u64) -> Self {
         Self(self.0.saturating_add(count))
     }
 
-    /// The slot after this one.
+    /// Returns the slot after this one.
     pub const fn next(self) -> Self {
         self.plus(1)
     }
@@ -32,32 +32,32 @@ pub struct SlotRange {
 }
 
 impl SlotRange {
-    /// The range of one slot.
+    /// Returns the range of one slot.
     pub const fn one(slot: Slot) -> Self {
         Self { from: slot, to: slot.next() }
     }
 
-    /// `from..to`.
+    /// Creates the range `from..to`.
     pub const fn new(from: Slot, to: Slot) -> Self {
         Self { from, to }
     }
 
-    /// How many slots.
+    /// Returns the number of slots.
     pub const fn len(self) -> u64 {
         self.to.0.saturating_sub(self.from.0)
     }
 
-    /// Whether there is no slot inside.
+    /// Returns whether there is no slot inside.
     pub const fn is_empty(self) -> bool {
         self.from.0 >= self.to.0
     }
 
-    /// Whether `slot` is inside.
+    /// Returns whether `slot` is inside.
     pub const fn contains(self, slot: Slot) -> bool {
         self.from.0 <= slot.0 && slot.0 < self.to.0
     }
 
-    /// What both ranges share; may be empty.
+    /// Returns the intersection of both ranges; may be empty.
     pub fn intersect(self, other: Self) -> Self {
         Self { from: self.from.max(other.from), to: self.to.min(other.to) }
     }

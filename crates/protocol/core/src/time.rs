@@ -6,12 +6,12 @@
 pub struct Time(pub u64);
 
 impl Time {
-    /// This time and `ms` milliseconds.
+    /// Returns this time and `ms` milliseconds.
     pub const fn plus_ms(self, ms: u64) -> Self {
         self.plus_us(ms.saturating_mul(1000))
     }
 
-    /// This time and `us` microseconds.
+    /// Returns this time and `us` microseconds.
     pub const fn plus_us(self, us: u64) -> Self {
         Self(self.0.saturating_add(us))
     }

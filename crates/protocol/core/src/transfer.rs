@@ -6,7 +6,7 @@
 
 use crate::{node_id::NodeId, time::Time};
 
-/// How far a transfer is.
+/// Stage of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stage {
     /// The target is not near, or did not get level: proposals go on, at least until then.
@@ -19,41 +19,41 @@ pub enum Stage {
     Open,
 }
 
-/// How long the stages last.
+/// Lengths of the stages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
     /// Longest time without proposals before the token, and behind it.
     pub hold_us: u64,
     /// Least time between two attempts to get the target level.
     pub rest_us: u64,
-    /// How often a target that is not near is looked at again.
+    /// Interval of checks of a target that is not near.
     pub look_us: u64,
 }
 
 /// A transfer in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Transfer {
-    /// Who is to lead.
+    /// The node that is to lead.
     pub target: NodeId,
-    /// When the old leader gives up waiting, and goes on.
+    /// Time at which the old leader gives up waiting, and goes on.
     pub deadline: Time,
     stage: Stage,
-    /// When too many had promised the target's ballot for this leader to go on.
+    /// Time since when too many had promised the target's ballot for this leader to go on.
     campaign_seen: Option<Time>,
 }
 
 impl Transfer {
-    /// It begins.
+    /// Begins a transfer.
     pub fn new(target: NodeId, now: Time, deadline: Time) -> Self {
         Self { target, deadline, stage: Stage::Waiting(now), campaign_seen: None }
     }
 
-    /// Whether the leader proposes nothing.
+    /// Returns whether the leader proposes nothing.
     pub fn holds_back(&self) -> bool {
         matches!(self.stage, Stage::Closing(_) | Stage::Handed(_))
     }
 
-    /// Whether the target was told to lead.
+    /// Returns whether the target was asked to lead.
     pub fn is_handed(&self) -> bool {
         matches!(self.stage, Stage::Handed(_) | Stage::Open)
     }
@@ -84,14 +84,14 @@ impl Transfer {
         false
     }
 
-    /// The target is elected, or never will be: too many have promised its ballot for this leader
-    /// to go on. Whether that is longer ago than an election takes.
+    /// Notes that the target is elected, or never will be: too many have promised its ballot for
+    /// this leader to go on. Returns whether that is longer ago than an election takes.
     pub fn has_failed(&mut self, now: Time, election_us: u64) -> bool {
         let since = *self.campaign_seen.get_or_insert(now);
         now.since_us(since) > election_us
     }
 
-    /// When something is due; for one that leads no more, only the end.
+    /// Returns when the next step is due; for a node that leads no more, only the end.
     pub fn wake_at(&self, leads: bool) -> Time {
         match self.stage {
             Stage::Waiting(at) | Stage::Closing(at) | Stage::Handed(at) if leads => {
@@ -128,7 +128,7 @@ mod tests {
         assert!(transfer.advance(at(320), true, true, BOUNDS), "the token");
         assert!(transfer.holds_back() && transfer.is_handed());
         assert!(!transfer.advance(at(350), true, true, BOUNDS), "once");
-        // Its disk is slow: nobody waits for it.
+        // The target's disk is slow: the transfer does not wait for it.
         assert!(!transfer.advance(at(420), true, true, BOUNDS));
         assert!(!transfer.holds_back() && transfer.is_handed());
         assert_eq!(transfer.wake_at(true), at(2000));

@@ -14,7 +14,7 @@ use crate::{
 pub struct BatchName {
     /// The node that accepted the commands.
     pub origin: NodeId,
-    /// That node's process start ([volatile-1]); the counter starts again with each.
+    /// The origin's process start ([volatile-1]); the counter starts again with each.
     pub boot: u32,
     /// Counts this origin's batches within the boot.
     pub counter: u64,
@@ -29,13 +29,13 @@ pub struct BatchName {
 pub struct StreamName {
     /// The node that the client of the stream talks to.
     pub owner: NodeId,
-    /// That node's process start.
+    /// The owner's process start.
     pub boot: u32,
     /// Counts the owner's streams within the boot.
     pub number: u32,
 }
 
-/// What a slot decides ([value-1]).
+/// Content that a slot decides ([value-1]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Value {
     /// Nothing happens. Fills holes; one range may cover any number of slots.
@@ -45,7 +45,7 @@ pub enum Value {
     Batch(BatchName),
     /// A run of a stream's bytes, one slot each; position in the stream = slot − offset.
     Content {
-        /// Whose bytes.
+        /// The stream of the bytes.
         stream: StreamName,
         /// Constant within a run, so that one descriptor covers it however long it is.
         offset: u64,
@@ -56,9 +56,9 @@ pub enum Value {
     RegisterSession {
         /// The node that asked.
         origin: NodeId,
-        /// That node's process start.
+        /// The origin's process start.
         boot: u32,
-        /// Tells the origin which of its requests this was.
+        /// Number of the request at the origin.
         number: u64,
     },
     /// The session with this id ends.
@@ -70,7 +70,7 @@ pub enum Value {
     Reconfigure {
         /// The era whose configuration is changed.
         era: Era,
-        /// What changes.
+        /// The change.
         change: Change,
     },
     /// A fresh node id; the nonce makes a retry get the same one.
@@ -95,18 +95,19 @@ pub enum Value {
 }
 
 impl Value {
-    /// Whether bytes belong to this descriptor. A vote for it says: I have them ([value-3]).
+    /// Returns whether bytes belong to this descriptor. A vote for it asserts that the voter has
+    /// them ([value-3]).
     pub const fn has_bytes(&self) -> bool {
         matches!(self, Self::Batch(_) | Self::Content { .. })
     }
 
-    /// Whether one descriptor may cover more than one slot.
+    /// Returns whether one descriptor may cover more than one slot.
     pub const fn may_span(&self) -> bool {
         matches!(self, Self::NoOp | Self::Content { .. })
     }
 }
 
-/// Running checksum over ⟨slot, descriptor⟩ pairs, for [p2-6].
+/// Returns the running checksum over ⟨slot, descriptor⟩ pairs, for [p2-6].
 ///
 /// A sum over the slots of a linear function of the slot, modulo 2^64: cutting a range anywhere
 /// changes nothing, and a range costs the same whatever its length. It guards against a counter
@@ -125,7 +126,7 @@ pub fn range_check(range: SlotRange, value: &Value) -> u64 {
     constant.wrapping_mul(count).wrapping_add(slope.wrapping_mul(slots))
 }
 
-/// Two well-mixed words for a descriptor.
+/// Returns two well-mixed words for a descriptor.
 fn fingerprint(value: &Value) -> (u64, u64) {
     let words = match *value {
         Value::NoOp => [1, 0, 0, 0],

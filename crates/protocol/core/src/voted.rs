@@ -1,5 +1,5 @@
-//! What this acceptor has voted for, as one cumulative run of the newest ballot ([p2-6]), and how
-//! much of it is on stable storage.
+//! Votes of this acceptor, as one cumulative run of the newest ballot ([p2-6]), and how much of it
+//! is on stable storage.
 
 use crate::{
     ballot::Ballot,
@@ -25,29 +25,30 @@ pub struct Run {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Voted {
     run: Run,
-    /// How far the run is on stable storage.
+    /// The run is on stable storage below this slot.
     run_durable_to: Slot,
     /// Slots below are decided or voted for, by records on stable storage.
     durable_to: Slot,
 }
 
 impl Voted {
-    /// No votes in this process; the log holds everything below `durable_to`.
+    /// Creates the state without votes in this process; the log holds everything below
+    /// `durable_to`.
     pub fn new(durable_to: Slot) -> Self {
         Self { run: Run::default(), run_durable_to: Slot(0), durable_to }
     }
 
-    /// The votes in the newest ballot.
+    /// Returns the votes in the newest ballot.
     pub fn run(&self) -> &Run {
         &self.run
     }
 
-    /// How far the votes in the newest ballot are on stable storage.
+    /// Returns how far the votes in the newest ballot are on stable storage.
     pub fn run_durable_to(&self) -> Slot {
         self.run_durable_to
     }
 
-    /// How far the votes in `ballot` are, volatile and durable; slot 0 for none.
+    /// Returns the ends of the votes in `ballot`, volatile and durable; slot 0 for none.
     pub fn in_ballot(&self, ballot: Ballot) -> (Slot, Slot) {
         if self.run.ballot == ballot {
             (self.run.to, self.run_durable_to)
@@ -61,7 +62,7 @@ impl Voted {
         self.durable_to
     }
 
-    /// A vote was cast: the run is this one now. Its record is not on stable storage yet.
+    /// Notes a vote: the run is this one now. Its record is not on stable storage yet.
     pub fn cast(&mut self, run: Run) {
         if !run.same_as(&self.run) {
             self.run_durable_to = run.from;
@@ -69,7 +70,7 @@ impl Voted {
         self.run = run;
     }
 
-    /// The records of this run are on stable storage. Returns whether it is the newest.
+    /// Notes that the records of this run are on stable storage. Returns whether it is the newest.
     pub fn persisted(&mut self, run: &Run) -> bool {
         if run.from <= self.durable_to {
             self.durable_to = self.durable_to.max(run.to);
@@ -86,7 +87,7 @@ impl Voted {
         self.durable_to = self.durable_to.max(to);
     }
 
-    /// A run that began ahead of what was decided here may have been caught up with.
+    /// Joins a run that began ahead of what was decided here, if that has caught up.
     pub fn join_run(&mut self) {
         if self.run.from <= self.durable_to {
             self.durable_to = self.durable_to.max(self.run_durable_to);
@@ -94,7 +95,7 @@ impl Voted {
     }
 }
 
-/// What a proposal means for the run.
+/// Effect of a proposal on the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// All of it was voted for before; say so again.
@@ -108,18 +109,19 @@ pub enum Step {
 }
 
 impl Run {
-    /// Whether both are states of one run.
+    /// Returns whether both are states of one run.
     pub fn same_as(&self, other: &Self) -> bool {
         self.ballot == other.ballot && self.from == other.from
     }
 
-    /// How far the votes in `ballot` go; slot 0 for none.
+    /// Returns the end of the votes in `ballot`; slot 0 for none.
     pub fn voted_to(&self, ballot: Ballot) -> Slot {
         if self.ballot == ballot { self.to } else { Slot(0) }
     }
 
-    /// What `m` adds. A run has no holes, so that one message can speak for all of it: a proposal
-    /// is taken if it continues the run, or if everything before it is decided, here or anywhere.
+    /// Returns what `m` adds. A run has no holes, so that one message can speak for all of it: a
+    /// proposal is taken if it continues the run, or if everything before it is decided, here or
+    /// anywhere.
     pub fn step(&self, m: &Phase2a, decided_here: Slot) -> Step {
         let continues = self.ballot == m.ballot && m.range.from <= self.to && self.from < self.to;
         if continues {

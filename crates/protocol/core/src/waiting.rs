@@ -30,8 +30,8 @@ impl Waits {
         Self { held_to: if held { to } else { from }, given_to: from, proposal }
     }
 
-    /// The bytes of its value are here for these slots. Those of a value in one slot are the same
-    /// in any; those of one that spans count from its first slot on, without holes.
+    /// Notes that the bytes of the value are here for these slots. Those of a value in one slot are
+    /// the same in any; those of one that spans count from its first slot on, without holes.
     fn hold(&mut self, range: SlotRange) {
         let all = self.proposal.range.to;
         if !self.proposal.value.may_span() {
@@ -50,17 +50,17 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    /// Whether nothing waits.
+    /// Returns whether no proposal waits.
     pub fn is_empty(&self) -> bool {
         self.proposals.is_empty()
     }
 
-    /// The ballot of what waits.
+    /// Returns the ballot of the waiting proposals.
     pub fn ballot(&self) -> Option<Ballot> {
         self.proposals.front().map(|first| first.proposal.ballot)
     }
 
-    /// Since when the first one waits.
+    /// Returns since when the first one waits.
     pub fn since(&self) -> Option<Time> {
         self.proposals.front().map(|_| self.since)
     }
@@ -89,7 +89,7 @@ impl Waiting {
         }
     }
 
-    /// The bytes of `value` are here for these slots.
+    /// Notes that the bytes of `value` are here for these slots.
     pub fn hold(&mut self, value: &Value, range: SlotRange) {
         for waits in &mut self.proposals {
             if waits.proposal.value == *value {
@@ -98,8 +98,8 @@ impl Waiting {
         }
     }
 
-    /// The first proposal, if it may have its turn, as far as its bytes are here; again when more
-    /// of them are.
+    /// Returns the first proposal, if it may have its turn, as far as its bytes are here; again
+    /// when more of them are.
     pub fn next(&mut self, now: Time, may: impl Fn(&Phase2a) -> bool) -> Option<Phase2a> {
         let first = self.proposals.front_mut()?;
         if first.held_to <= first.given_to || !may(&first.proposal) {
@@ -116,8 +116,8 @@ impl Waiting {
         Some(proposal)
     }
 
-    /// Slots below are decided here, perhaps by bytes that came another way, or without any
-    /// ([snap-5]): nobody waits for them.
+    /// Drops proposals of slots that are decided here, perhaps by bytes that came another way, or
+    /// without any ([snap-5]): they are not needed any more.
     pub fn drop_below(&mut self, now: Time, decided_to: Slot) {
         let served = |first: &mut Waits| first.proposal.range.to <= decided_to;
         while self.proposals.pop_front_if(served).is_some() {
@@ -146,7 +146,7 @@ impl Waiting {
         true
     }
 
-    /// Nothing of it matters any more.
+    /// Drops all waiting proposals.
     pub fn clear(&mut self) {
         self.proposals.clear();
     }
@@ -195,7 +195,7 @@ mod tests {
         assert_eq!(slots(&mut waiting), [3]);
     }
 
-    /// [value-3] Of a run of content, what is here is voted for.
+    /// [value-3] Of a run of content, the part that is here is voted for.
     #[test]
     fn run_goes_as_far_as_its_bytes_are_here() {
         let content = Value::Content { stream: StreamName::default(), offset: 0 };
@@ -219,8 +219,8 @@ mod tests {
         assert!(waiting.is_empty());
     }
 
-    /// [gap-1] What came too early goes in slot order, once what was missing is there; a repeat is
-    /// no second one.
+    /// [gap-1] Proposals that came too early go in slot order, once the missing ones are there; a
+    /// repeat is no second one.
     #[test]
     fn what_came_too_early_waits_in_slot_order() {
         let mut waiting = Waiting::default();
@@ -294,7 +294,7 @@ mod tests {
     }
 
     /// [snap-5] Of a run whose first part was learned without bytes, the rest goes as soon as it is
-    /// here. It once waited for the first part for ever.
+    /// here. It once waited for the first part indefinitely.
     #[test]
     fn decided_part_of_a_run_is_not_waited_for() {
         let content = Value::Content { stream: StreamName::default(), offset: 0 };

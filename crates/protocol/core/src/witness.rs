@@ -1,9 +1,9 @@
-//! What other nodes said of their logs and starts: a node that comes back with less than it said
-//! has lost what it promised ([lie-2]).
+//! Witness of other nodes' logs and starts: a node that reconnects with less than it reported has
+//! lost what it promised ([lie-2]).
 //!
-//! A log counts its writes, in all processes of a folder, and never goes back: what a node said to
-//! be on stable storage up to a number is there after every crash, unless its disk lied. So one
-//! number tells, whatever is in the log. A folder counts its starts likewise.
+//! A log counts its writes, in all processes of a folder, and never goes back: a log that a node
+//! reported to be on stable storage up to a number is there after every crash, unless its disk
+//! lied. So one number is enough, whatever is in the log. A folder counts its starts likewise.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -21,11 +21,11 @@ pub const SINCE: Level = Level(10);
 /// not use up all of them ([lie-4]).
 pub const STEPS_MAX: u32 = 1 << 20;
 
-/// How far a node's log is on stable storage: all its writes up to this number, as this
-/// incarnation. A later incarnation is further, whatever it has.
+/// Extent of a node's log on stable storage: all its writes up to this number, as this incarnation.
+/// A later incarnation is further, whatever it has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Written {
-    /// In which incarnation.
+    /// The node's incarnation.
     pub incarnation: Incarnation,
     /// The number of its last log write; the first of a log is 1.
     pub to: u64,
@@ -34,7 +34,7 @@ pub struct Written {
 /// A node's log and starts, as its folder has them or as another node remembers them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Memory {
-    /// How far its log was.
+    /// Extent of its log.
     pub written: Written,
     /// The number of its last start; 0 if none is known.
     pub boot: u32,
@@ -68,16 +68,16 @@ impl fmt::Display for Memory {
     }
 }
 
-/// What is known of one node.
+/// A witness's memory of one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Known {
     node: NodeId,
     incarnation: Incarnation,
     /// Its last start.
     boot: u32,
-    /// What was said over earlier connections at most.
+    /// Highest number reported over earlier connections.
     before: u64,
-    /// What is said over this one at most.
+    /// Highest number reported over this connection.
     to: u64,
 }
 
@@ -88,7 +88,7 @@ impl Known {
     }
 }
 
-/// What other nodes said, as long as this process lives.
+/// Reports of other nodes, as long as this process lives.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Witness {
     known: Vec<Known>,
@@ -179,8 +179,8 @@ mod tests {
         assert_eq!(witness.recall(NODE), memory(0, 7, 0));
     }
 
-    /// [lie-5] Whoever connects begins with all that was said before; each message of one that does
-    /// not shows it.
+    /// [lie-5] A node that connects begins with all that it reported before; if it does not, each
+    /// of its messages shows it.
     #[test]
     fn who_comes_back_with_less_is_found_out() {
         let mut witness = Witness::default();

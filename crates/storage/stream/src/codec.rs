@@ -42,7 +42,7 @@ impl<'a> Fields<'a> {
         Some(StreamName { owner: NodeId(self.u32()?), boot: self.u32()?, number: self.u32()? })
     }
 
-    /// `value`, if nothing is left over.
+    /// Returns `value`, if nothing is left over.
     pub(crate) fn end<T>(self, value: T) -> Option<T> {
         self.0.is_empty().then_some(value)
     }

@@ -1,4 +1,4 @@
-//! What is asked of the table of streams, and what it answers; as values and as bytes.
+//! Commands to the table of streams, and its answers; as values and as bytes.
 
 use std::fmt;
 
@@ -9,19 +9,20 @@ use crate::{
     name::Name,
 };
 
-/// Who writes: drawn at random by a client, and shown again when it comes back. Whoever shows
-/// another one is somebody else.
+/// Identity of a writer: drawn at random by a client, and presented again when it reconnects. A
+/// client that presents another one is another writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Writer(pub u128);
 
-/// How a stream is opened for writing.
+/// Mode of opening a stream for writing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum How {
-    /// There is none of this name. (Or there is, by this very writer, who never heard that.)
+    /// There is no stream of this name. (Or there is, by this very writer, which never received the
+    /// answer.)
     Create,
-    /// There is one, and nobody writes to it.
+    /// The stream exists and has no writer.
     Append,
-    /// There is one; whoever writes to it never will again ([stream-10]).
+    /// The stream exists; its present writer never writes to it again ([stream-10]).
     Takeover,
     /// This writer was the last to write to it, and goes on.
     Continue,
@@ -35,9 +36,9 @@ pub enum Command {
     Open {
         /// Which stream.
         name: Name,
-        /// Whether it may, must or must not exist.
+        /// The mode: whether the stream may, must or must not exist.
         how: How,
-        /// Who writes.
+        /// The writer.
         writer: Writer,
         /// The inner stream that continues it; never opened before.
         stream: StreamName,
@@ -48,7 +49,7 @@ pub enum Command {
     Close {
         /// Which.
         stream: StreamName,
-        /// Whether the stream that it is a piece of ends here for good.
+        /// The stream that it is a piece of ends here permanently.
         finish: bool,
     },
     /// Bytes below this position may be forgotten ([trim-2]).
@@ -63,14 +64,14 @@ pub enum Command {
         /// Which.
         name: Name,
     },
-    /// Of the stream, this is kept from now on.
+    /// Sets how much of the stream is kept from now on.
     Retain {
         /// Which.
         name: Name,
-        /// How much of it, how long.
+        /// Bounds of what is kept, by size and age.
         keep: Retention,
     },
-    /// It is this time: what is older than its stream is kept for may be forgotten. Asked by a
+    /// Reports the time: bytes older than their stream's retention may be forgotten. Issued by a
     /// leader; no node executes it by its own clock ([session-3]).
     Age {
         /// Unix time in milliseconds at the leader.
@@ -78,17 +79,16 @@ pub enum Command {
     },
 }
 
-/// How much of a stream is kept. What is beyond either bound may be forgotten; without any, all is
-/// kept.
+/// Retention of a stream. Bytes beyond either bound may be forgotten; without any, all are kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Retention {
-    /// At most so many bytes, of those that came last.
+    /// Bytes to keep at most, of those that were appended last.
     pub bytes: Option<u64>,
-    /// Bytes that were appended at most so many milliseconds ago.
+    /// Greatest age of kept bytes, in milliseconds since they were appended.
     pub age_ms: Option<u64>,
 }
 
-/// What was done.
+/// Result of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Done {
     /// The next byte of the inner stream has this position in the named one.
@@ -108,15 +108,15 @@ pub enum Done {
         /// The first position that is kept.
         start: u64,
     },
-    /// It is gone.
+    /// The stream was removed.
     Removed,
-    /// So much is kept from now on.
+    /// The retention was set.
     Retained,
-    /// What was too old is forgotten.
+    /// Bytes that were too old are forgotten.
     Aged,
 }
 
-/// Why nothing was done.
+/// Reason for a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Denied {
     /// The command makes no sense to this version.
@@ -125,11 +125,11 @@ pub enum Denied {
     Unknown,
     /// There is one of this name already.
     Exists,
-    /// It is closed for good: nothing can be appended.
+    /// The stream is closed permanently: nothing can be appended.
     Finished,
-    /// Somebody else writes to it.
+    /// Another writer writes to it.
     InUse,
-    /// Somebody else took it over: this writer never writes to it again.
+    /// Another writer took it over: this writer never writes to it again.
     Fenced,
     /// As many streams as there may be.
     TooManyStreams,
@@ -174,7 +174,7 @@ const RETAIN: u8 = 5;
 const AGE: u8 = 6;
 
 impl Command {
-    /// As bytes.
+    /// Encodes the command.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         match self {
@@ -213,7 +213,7 @@ impl Command {
         out
     }
 
-    /// The reverse; `None` for what this version does not understand.
+    /// Decodes a command; `None` if this version does not understand it.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut fields = Fields(bytes);
         let command = match fields.u8()? {
@@ -243,7 +243,7 @@ impl Command {
 }
 
 impl Retention {
-    /// Whether all is kept.
+    /// Returns whether all is kept.
     pub fn is_all(&self) -> bool {
         *self == Self::default()
     }
@@ -265,7 +265,7 @@ impl Retention {
     }
 }
 
-/// A reply as bytes: equal replies have equal ones, on every node and in every version.
+/// Encodes a reply: equal replies have equal bytes, on every node and in every version.
 pub fn encode_reply(reply: &Reply, out: &mut Vec<u8>) {
     let (kind, number) = match *reply {
         Ok(Done::Opened { at, .. }) => (0, at),

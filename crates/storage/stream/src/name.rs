@@ -1,4 +1,4 @@
-//! What users call a stream.
+//! Names of streams.
 
 use std::{fmt, str::FromStr};
 
@@ -14,7 +14,7 @@ pub struct Name(Box<str>);
 pub struct BadName;
 
 impl Name {
-    /// As text.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }

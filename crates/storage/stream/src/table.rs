@@ -31,8 +31,8 @@ pub const STREAMS_MAX: usize = 16_384;
 /// Most pieces of one stream: a reconnected writer begins one, unless the one before is empty.
 pub const PIECES_MAX: usize = 16_384;
 
-/// So many writers are remembered after others took a stream over: a command is not late by more of
-/// them.
+/// Writers remembered after others took a stream over: no command is later than by this many
+/// takeovers.
 const FORMER_MAX: usize = 256;
 /// Most marks of a stream: how finely its age is known.
 const MARKS_MAX: usize = 128;
@@ -40,7 +40,7 @@ const MARKS_MAX: usize = 128;
 /// A part of a named stream, as long as its owner lived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// Whose bytes.
+    /// The inner stream of the bytes.
     pub stream: StreamName,
     /// Position in the named stream of its byte 0.
     pub first: u64,
@@ -49,26 +49,26 @@ pub struct Piece {
 /// One named stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Stream {
-    /// About the slot in which it was created: tells it from another of the same name.
+    /// About the slot in which it was created: distinguishes it from another of the same name.
     id: u64,
     /// Unix time in milliseconds, as its first owner's clock showed.
     created_ms: u64,
     /// Nothing is appended any more.
     finished: bool,
-    /// Whether the last piece is open.
+    /// The last piece is open.
     open: bool,
     /// The last who opened it.
     writer: Writer,
-    /// Who wrote to it before somebody else did, the last of them last: a command of theirs that
-    /// comes late must not undo that.
+    /// Former writers of the stream, the last one last: a late command of theirs must not undo a
+    /// takeover.
     former: VecDeque<Writer>,
     /// Positions below are forgotten.
     start: u64,
     /// The next position: all below are decided.
     end: u64,
-    /// How much is kept.
+    /// Bounds of what is kept.
     keep: Retention,
-    /// With a bound of age: when, at the latest, the bytes below a position were appended. In
+    /// With a bound of age: latest times at which the bytes below positions were appended. In
     /// order.
     marks: VecDeque<(u64, u64)>,
     /// In order; pieces that lie wholly below `start` are dropped, but for the last.
@@ -80,19 +80,18 @@ impl Stream {
         *self.pieces.last().expect("a stream has a piece")
     }
 
-    /// The positions of a piece within its inner stream that are part of the stream.
+    /// Returns the positions of a piece within its inner stream that are part of the stream.
     fn kept(&self, at: usize) -> Range<u64> {
         let first = self.pieces[at].first;
         let end = self.pieces.get(at + 1).map_or(self.end, |next| next.first);
-        // A table that somebody else wrote may have pieces of which nothing is kept.
+        // A table from another source may have pieces of which nothing is kept.
         self.start.clamp(first, end) - first..end - first
     }
 }
 
-/// What one looks like from outside.
+/// Description of a stream for users.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Info {
-    /// What users call it.
     pub name: Name,
     /// Another stream of the same name has another; whichever was created later has a larger one.
     pub id: u64,
@@ -104,31 +103,31 @@ pub struct Info {
     pub start: u64,
     /// The next position.
     pub end: u64,
-    /// How many pieces it has.
+    /// Number of pieces.
     pub pieces: usize,
     /// Unix time in milliseconds of its creation.
     pub created_ms: u64,
-    /// How much of it is kept.
+    /// Bounds of what is kept.
     pub keep: Retention,
 }
 
-/// Where bytes of a named stream are.
+/// Location of bytes of a named stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Located {
-    /// In which inner stream.
+    /// The inner stream.
     pub stream: StreamName,
-    /// At which position there.
+    /// Position there.
     pub position: u64,
-    /// How many bytes from there on continue without a gap in this inner stream.
+    /// Number of bytes that continue from there without a gap in this inner stream.
     pub bytes: u64,
 }
 
-/// Why there are no bytes at a position.
+/// Reason that there are no bytes at a position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Nowhere {
     /// There is no such stream.
     Unknown,
-    /// It was trimmed; the stream starts at `start`.
+    /// The stream was trimmed; it starts at `start`.
     Trimmed {
         /// The first position that is kept.
         start: u64,
@@ -137,19 +136,19 @@ pub enum Nowhere {
     BehindEnd {
         /// The next position.
         end: u64,
-        /// Whether it ends there for good.
+        /// It ends there permanently.
         finished: bool,
     },
 }
 
-/// What happened to inner streams, for those who hold their bytes.
+/// A change of an inner stream, for the holders of its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// No further byte of it is appended.
     Closed {
         /// Which.
         stream: StreamName,
-        /// How many bytes of it were.
+        /// Its number of bytes.
         end: u64,
     },
     /// Its bytes below this position are needed no more.
@@ -186,10 +185,10 @@ pub struct Table {
 }
 
 impl Table {
-    /// [stream-4] The append rule: a decided byte of content is appended iff its inner stream is
-    /// open and its position is the next one; otherwise it is a no-op. Per byte, and so the same
-    /// however a range is cut. Gives the positions of the inner stream that were appended; empty if
-    /// none were.
+    /// [stream-4] Applies the append rule: a decided byte of content is appended iff its inner
+    /// stream is open and its position is the next one; otherwise it is a no-op. Per byte, and so
+    /// the same however a range is cut. Returns the positions of the inner stream that were
+    /// appended; empty if none were.
     pub fn append(&mut self, stream: StreamName, offset: u64, range: SlotRange) -> Range<u64> {
         let Some(name) = self.open.get(&stream) else {
             return 0..0;
@@ -208,15 +207,15 @@ impl Table {
         appended
     }
 
-    /// Whether [`Table::append`] would append something now.
+    /// Returns whether [`Table::append`] would append any bytes now.
     pub fn appends(&self, stream: StreamName, offset: u64, range: SlotRange) -> bool {
         let next = self.next(stream);
         next.is_some_and(|next| !appended(offset, range, next).is_empty())
     }
 
-    /// [stream-4] The positions of content in these slots that may still be appended, as things
-    /// stand behind what was applied: the others are no-ops whatever is decided before them, and
-    /// need no bytes.
+    /// [stream-4] Returns the positions of content in these slots that may still be appended, as
+    /// things stand after what was applied: the others are no-ops whatever is decided before them,
+    /// and need no bytes.
     pub fn may_append(&self, stream: StreamName, offset: u64, range: SlotRange) -> Range<u64> {
         let positions = positions(offset, range);
         match self.next(stream) {
@@ -227,41 +226,42 @@ impl Table {
         }
     }
 
-    /// Whether bytes of this inner stream may still be appended.
+    /// Returns whether bytes of this inner stream may still be appended.
     pub fn may_be_open(&self, stream: StreamName) -> bool {
         self.open.contains_key(&stream) || !self.was_opened(stream)
     }
 
-    /// Whether this inner stream was opened before, and so never will be again.
+    /// Returns whether this inner stream was opened before, and so never will be again.
     fn was_opened(&self, stream: StreamName) -> bool {
         let last = self.last.get(&stream.owner);
         last.is_some_and(|last| (stream.boot, stream.number) <= *last)
     }
 
-    /// The next position of an inner stream that is open.
+    /// Returns the next position of an inner stream that is open.
     pub fn next(&self, stream: StreamName) -> Option<u64> {
         Some(self.next_of_piece(stream)?.1)
     }
 
-    /// The same, behind the position of its byte 0 in the named stream.
+    /// Returns the same, after the position of its byte 0 in the named stream.
     pub fn next_of_piece(&self, stream: StreamName) -> Option<(u64, u64)> {
         let named = self.streams.get(self.open.get(&stream)?)?;
         let first = named.last().first;
         Some((first, named.end - first))
     }
 
-    /// [stream-6] No further byte of this inner stream is appended: its owner is lost.
+    /// [stream-6] Closes this inner stream: its owner is lost.
     pub fn close(&mut self, stream: StreamName) {
         self.end_piece(stream);
     }
 
-    /// Inner streams that are open.
+    /// Returns the inner streams that are open.
     pub fn open(&self) -> impl Iterator<Item = StreamName> + '_ {
         self.open.keys().copied()
     }
 
-    /// The same streams as a new group begins with them ([restore-1]): the owners of open pieces
-    /// are no nodes of it, so these end where they are. Whoever wrote may go on, with a new piece.
+    /// Returns the same streams as a new group begins with them ([restore-1]): the owners of open
+    /// pieces are not nodes of it, so these end where they are. Their writers may go on, with a new
+    /// piece.
     #[must_use]
     pub fn with_all_closed(mut self) -> Self {
         for stream in self.open().collect::<Vec<_>>() {
@@ -277,12 +277,12 @@ impl Table {
         lengths.try_fold(0_u64, u64::checked_add)
     }
 
-    /// Whether something of this inner stream is kept.
+    /// Returns whether any bytes of this inner stream are kept.
     pub fn is_kept(&self, stream: StreamName) -> bool {
         self.known.contains(&stream)
     }
 
-    /// Inner streams with the positions that are kept of them.
+    /// Returns the inner streams with the positions that are kept of them.
     pub fn kept(&self) -> impl Iterator<Item = (StreamName, Range<u64>)> + '_ {
         self.streams.values().flat_map(|named| {
             let pieces = named.pieces.iter().enumerate();
@@ -339,7 +339,7 @@ impl Table {
         self.end_piece(named.last().stream);
         let named = self.streams.get_mut(&name).expect("looked up above");
         if empty {
-            // It has no byte, so nobody misses it.
+            // The piece has no byte, so dropping it loses nothing.
             let piece = named.pieces.pop().expect("a stream has a piece");
             self.known.remove(&piece.stream);
             let stream = piece.stream;
@@ -400,8 +400,8 @@ impl Table {
     }
 
     fn close_piece(&mut self, stream: StreamName, finish: bool) -> Reply {
-        // Who is fenced learns where its piece ended from whoever took over; here it is only
-        // closed.
+        // A fenced writer learns the end of its piece from the writer that took over; here it is
+        // only closed.
         let Some(name) = self.end_piece(stream) else {
             return match self.known.contains(&stream) {
                 true => Err(Denied::Fenced),
@@ -413,7 +413,7 @@ impl Table {
         Ok(Done::Closed { at: named.end })
     }
 
-    /// The piece of this inner stream ends where it is. Gives the stream that it belongs to.
+    /// Ends the piece of this inner stream where it is. Returns the stream that it belongs to.
     fn end_piece(&mut self, stream: StreamName) -> Option<Name> {
         let name = self.open.remove(&stream)?;
         let named = self.streams.get_mut(&name).expect("an open stream is known");
@@ -442,8 +442,9 @@ impl Table {
         Ok(Done::Retained)
     }
 
-    /// [trim-2] What was appended before the last mark that is old enough is too old, too: a byte
-    /// is kept for longer than its stream says by what lies between two marks, never shorter.
+    /// [trim-2] Forgets bytes that are too old. Those that were appended before the last mark that
+    /// is old enough are too old, too: a byte is kept for longer than its stream's bound by what
+    /// lies between two marks, never shorter.
     fn age(&mut self, now_ms: u64) -> Done {
         let mut old = Vec::new();
         for (name, named) in &mut self.streams {
@@ -457,7 +458,7 @@ impl Table {
             }
             let last = named.marks.back();
             let news = last.is_none_or(|(_, below)| *below < named.end);
-            // A clock that went back tells nothing.
+            // A clock that went back is no evidence.
             let later = last.is_none_or(|(at, _)| *at < now_ms);
             if news && later && named.end > start && named.marks.len() < MARKS_MAX {
                 named.marks.push_back((now_ms, named.end));
@@ -473,8 +474,8 @@ impl Table {
         Done::Aged
     }
 
-    /// The positions below which streams with a bound of bytes have too many, if that is at least
-    /// `worth`.
+    /// Returns the positions below which streams with a bound of bytes have too many, if that is at
+    /// least `worth`.
     pub fn overfull(&self, worth: u64) -> impl Iterator<Item = (&Name, u64)> + '_ {
         self.streams.iter().filter_map(move |(name, named)| {
             let before = named.end.saturating_sub(named.keep.bytes?);
@@ -482,7 +483,7 @@ impl Table {
         })
     }
 
-    /// The shortest age that a stream is kept for, in milliseconds.
+    /// Returns the shortest age that a stream is kept for, in milliseconds.
     pub fn shortest_age(&self) -> Option<u64> {
         let ages = self.streams.values().filter_map(|named| named.keep.age_ms);
         ages.min()
@@ -523,12 +524,12 @@ impl Table {
         Ok(Done::Removed)
     }
 
-    /// What one stream is.
+    /// Returns the description of this stream.
     pub fn info(&self, name: &Name) -> Option<Info> {
         self.streams.get(name).map(|named| info(name, named))
     }
 
-    /// What those behind `after` are, in order of their names.
+    /// Returns the descriptions of the streams after `after`, in order of their names.
     pub fn infos(&self, after: Option<&Name>) -> impl Iterator<Item = Info> + '_ {
         use std::ops::Bound;
         let from = after.map_or(Bound::Unbounded, |name| Bound::Excluded(name.clone()));
@@ -536,17 +537,17 @@ impl Table {
         behind.map(|(name, named)| info(name, named))
     }
 
-    /// Number of named streams.
+    /// Returns the number of named streams.
     pub fn len(&self) -> usize {
         self.streams.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no streams.
     pub fn is_empty(&self) -> bool {
         self.streams.is_empty()
     }
 
-    /// Where the bytes of a stream from `position` on are.
+    /// Returns the location of the bytes of a stream from `position` on.
     ///
     /// # Errors
     /// There are none at that position.
@@ -568,28 +569,28 @@ impl Table {
         })
     }
 
-    /// Whether something happened to inner streams.
+    /// Returns whether there are changes of inner streams.
     pub fn has_changes(&self) -> bool {
         !self.changes.is_empty()
     }
 
-    /// What happened to inner streams, in order; each is told once.
+    /// Returns the next change of an inner stream, in order; each is returned once.
     pub fn next_change(&mut self) -> Option<Change> {
         self.changes.pop_front()
     }
 }
 
-/// The positions of a run of content.
+/// Returns the positions of a run of content.
 fn positions(offset: u64, range: SlotRange) -> Range<u64> {
     let at = |slot: Slot| slot.0.saturating_sub(offset);
     at(range.from)..at(range.to)
 }
 
-/// [stream-1], [stream-4] Those of a run that are appended to an open stream whose next position is
-/// `next`.
+/// [stream-1], [stream-4] Returns the positions of a run that are appended to an open stream whose
+/// next position is `next`.
 fn appended(offset: u64, range: SlotRange, next: u64) -> Range<u64> {
     let positions = positions(offset, range);
-    // Slots below the offset have no position: such a run is nobody's.
+    // Slots below the offset have no position: such a run belongs to no stream.
     let sound = offset <= range.from.0;
     match sound && positions.contains(&next) {
         true => next..positions.end,

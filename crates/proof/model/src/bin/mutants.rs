@@ -19,7 +19,7 @@ struct Workshop {
     crates: PathBuf,
 }
 
-/// Those that change, and what they are made of and tested with.
+/// Crates that mutants change, and the crates that these are made of and tested with.
 const COPIED: [&str; 4] = ["protocol/core", "proof/model", "storage/log", "storage/stream"];
 
 impl Workshop {
@@ -53,7 +53,7 @@ impl Workshop {
     }
 
     fn cargo(&self, arguments: &[&str]) -> io::Result<Output> {
-        // The compiler beside this cargo, whatever a dependency's folder asks for.
+        // The compiler next to this cargo, whatever a dependency's folder asks for.
         let cargo = Path::new(env!("CARGO"));
         Command::new(cargo)
             .env("RUSTC", cargo.with_file_name("rustc"))
@@ -148,7 +148,7 @@ struct Judgement {
 }
 
 impl Judgement {
-    /// Who found it, in a few words; nothing if nobody did.
+    /// Returns the finder of a mutant, in a few words; empty if it was not found.
     fn finder(&self, mutant: &Mutant) -> String {
         if !self.caught {
             return String::new();
@@ -190,7 +190,7 @@ fn has(words: &[String], flag: &str) -> bool {
     words.iter().any(|word| word == flag)
 }
 
-/// Whether all mutants that the words choose are found, or compile.
+/// Returns whether all mutants that the words choose are found, or compile.
 fn run(words: &[String]) -> Result<bool, String> {
     let (check, lines) = (has(words, "--check"), has(words, "--lines"));
     let filter = words.iter().find(|word| !word.starts_with("--"));

@@ -1,4 +1,4 @@
-//! What happens next in a random run: an event by the rates of its plan, or a few that belong
+//! Choice of the next event in a random run: one by the rates of its plan, or a few that belong
 //! together.
 
 use quorate_core::{
@@ -92,7 +92,7 @@ impl Run {
         }
     }
 
-    /// Any ring, sensible or not: safety may not hang on it. Mostly, votes take it.
+    /// Lays any ring, sensible or not: safety may not hang on it. Mostly, votes take it.
     fn route(&mut self, shared: &std::cell::RefCell<Outcome>) -> Result<(), Violation> {
         let Some(site) = self.some_leader() else {
             return Ok(());
@@ -170,7 +170,7 @@ impl Run {
         Some(Event::Persist { site, count })
     }
 
-    /// A node's time-out passes; the others say what they think of it.
+    /// Lets a node's time-out pass; the others answer.
     fn campaign(
         &mut self,
         site: usize,
@@ -200,9 +200,9 @@ impl Run {
         Ok(())
     }
 
-    /// Some nodes have the network to themselves: what they say to each other arrives in order,
-    /// mostly, and reaches their disks, mostly. Decisions need that; two such groups in turn, that
-    /// share too little, are what a broken rule needs.
+    /// Gives some nodes the network to themselves: messages among them arrive in order, mostly, and
+    /// reach their disks, mostly. Decisions need that; two such groups in turn, that share too
+    /// little, are what a broken rule needs.
     fn burst(
         &mut self,
         site: usize,
@@ -218,7 +218,8 @@ impl Run {
         self.among(&inside, next, shared)
     }
 
-    /// What these say to each other from this place of the soup on, and what comes of it.
+    /// Delivers the messages among these sites from this place of the soup on, and those that
+    /// follow from them.
     pub(super) fn among(
         &mut self,
         inside: &[bool],
@@ -259,7 +260,7 @@ impl Run {
         Ok(())
     }
 
-    /// A leader asks for leases; perhaps the others find another one; then it reads.
+    /// Lets a leader ask for leases; perhaps the others elect another one; then it reads.
     fn leased(&mut self, shared: &std::cell::RefCell<Outcome>) -> Result<(), Violation> {
         let leaders: Vec<usize> =
             (0..self.world.sites.len()).filter(|at| self.world.leads(*at)).collect();
@@ -278,7 +279,7 @@ impl Run {
         self.apply(&Event::LeasedRead { site, at }, shared)
     }
 
-    /// A leader speaks, and hears most answers.
+    /// Lets a leader send heartbeats, and receive most answers.
     fn beat(&mut self, site: usize, shared: &std::cell::RefCell<Outcome>) -> Result<(), Violation> {
         let mut seen = self.world.soup.len();
         let at = self.world.due(site);
@@ -297,7 +298,7 @@ impl Run {
         Ok(())
     }
 
-    /// An auxiliary that asked for it forgets.
+    /// Lets an auxiliary forget that asked for it.
     fn forget(&mut self) -> Option<Event> {
         let sites = &self.world.sites;
         let asked: Vec<usize> =
@@ -305,8 +306,8 @@ impl Run {
         (!asked.is_empty()).then(|| Event::Forget { site: self.dice.pick(&asked) })
     }
 
-    /// A full replica crashes, or is cut off, while a leader lives on: for as long as it takes to
-    /// notice, and at times longer; at times it is back then, so that auxiliaries are spared again.
+    /// Crashes a full replica, or cuts it off, while a leader lives on: for as long as it takes to
+    /// notice, and at times longer; at times it returns then, so that auxiliaries are spared again.
     fn absence(&mut self, shared: &std::cell::RefCell<Outcome>) -> Result<(), Violation> {
         let Some(leader) = self.some_leader() else {
             return Ok(());
@@ -368,7 +369,7 @@ impl Run {
         Ok(())
     }
 
-    /// The others do not hear of this leader any more, and find another.
+    /// Cuts this leader off from the others, which elect another.
     fn usurp(
         &mut self,
         leader: usize,
@@ -391,8 +392,8 @@ impl Run {
         self.among(&inside, next, shared)
     }
 
-    /// A leader is asked to read, best one that others have replaced; what confirms it are answers
-    /// to heartbeats of before the question.
+    /// Asks a leader to read, preferably one that others have replaced; the answers that confirm it
+    /// are to heartbeats sent before the question.
     fn late_answers(&mut self, shared: &std::cell::RefCell<Outcome>) -> Result<(), Violation> {
         let newest = self.world.leader();
         let mut leaders: Vec<usize> =
@@ -422,7 +423,7 @@ impl Run {
         Ok(())
     }
 
-    /// Node 1 is the one whose log may rot.
+    /// Rots records of node 1, the one whose log may rot.
     fn rot(&mut self) -> Option<Event> {
         let entries = self.world.sites[0].disk.persisted();
         (entries > 1).then(|| Event::Rot {
@@ -432,7 +433,7 @@ impl Run {
         })
     }
 
-    /// The power of the one machine goes whose disk lies, and comes back.
+    /// Cuts the power of the one machine whose disk lies, and restores it.
     fn lie(&mut self, shared: &std::cell::RefCell<Outcome>) -> Result<(), Violation> {
         let (site, kept) = (0, 0);
         self.apply(&Event::Crash { site, kept }, shared)?;
@@ -457,7 +458,7 @@ impl Run {
         Some(Event::Tick { site, at })
     }
 
-    /// Some site that leads, the newest leader more often than older ones.
+    /// Returns a site that leads, the newest leader more often than older ones.
     pub(super) fn some_leader(&mut self) -> Option<usize> {
         if self.dice.percent(60) {
             return self.world.leader();
@@ -495,8 +496,8 @@ impl Run {
         Some(Event::Propose { site, value, slots })
     }
 
-    /// [time-1] What a leader says time is, by a clock that is off from the others by more than
-    /// passes between two values, and as if something was due by it.
+    /// [time-1] Returns a leader's time, by a clock that is off from the others by more than passes
+    /// between two values, and as if a deadline was reached by it.
     fn stamp(&self, site: usize, number: u64) -> Option<u64> {
         let clock_ms = 10 * number + 100 * site as u64;
         self.world.sites[site].time.stamp(clock_ms, Some(clock_ms))
@@ -550,7 +551,7 @@ impl Run {
         Some(Event::Trim { site, to })
     }
 
-    /// Mostly where one is needed; at times anywhere.
+    /// Installs a snapshot, mostly where one is needed; at times anywhere.
     fn install(&mut self) -> Option<Event> {
         let sites = &self.world.sites;
         let up = |at: &usize| sites[*at].node.is_some();

@@ -1,10 +1,10 @@
-//! What happens at devices next.
+//! Choice of the next event at devices.
 
 use super::{Outcome, Run};
 use crate::{event::Event, observer::Violation};
 
 impl Run {
-    /// One thing at the device of one node.
+    /// Chooses one event at the device of one node.
     pub(super) fn device(&mut self, site: usize) -> Option<Event> {
         let whole = self.dice.percent(70);
         let frames = self.world.frames.len();
@@ -39,8 +39,8 @@ impl Run {
         })
     }
 
-    /// Some devices have the network to themselves for a while: everything that is ordered is done,
-    /// everything that is said is heard, mostly.
+    /// Gives some devices the network to themselves for a while: all orders are carried out, and
+    /// most frames arrive.
     pub(super) fn devices(
         &mut self,
         shared: &std::cell::RefCell<Outcome>,

@@ -1,4 +1,4 @@
-//! What happens next to streams in a random run.
+//! Choice of the next event of streams in a random run.
 
 use quorate_core::value::{StreamName, Value};
 use quorate_stream::How;
@@ -14,7 +14,7 @@ const FEW: usize = 2;
 type Shared = std::cell::RefCell<Outcome>;
 
 impl Run {
-    /// Something happens to streams.
+    /// Applies an event of streams.
     pub(super) fn stream(&mut self, shared: &Shared) -> Result<(), Violation> {
         let site = self.dice.below(self.world.sites.len());
         let event = match self.dice.below(24) {
@@ -34,7 +34,7 @@ impl Run {
         }
     }
 
-    /// The same among some nodes that have the network to themselves.
+    /// Applies the same among some nodes that have the network to themselves.
     pub(super) fn flow(&mut self, inside: &[bool], shared: &Shared) -> Result<(), Violation> {
         if self.plan.rates.stream == 0 {
             return Ok(());
@@ -94,7 +94,7 @@ impl Run {
         self.newest(shared)
     }
 
-    /// The newest command is proposed, mostly.
+    /// Proposes the newest command, mostly.
     fn newest(&mut self, shared: &Shared) -> Result<(), Violation> {
         let newest = self.world.clients.commands().max_by_key(|value| match value {
             Value::Batch(name) => name.counter,
@@ -110,7 +110,7 @@ impl Run {
         }
     }
 
-    /// Some command is proposed, again perhaps.
+    /// Proposes any command, again perhaps.
     fn command(&mut self) -> Option<Event> {
         let all: Vec<Value> = self.world.clients.commands().copied().collect();
         let site = self.some_leader().filter(|_| !all.is_empty())?;
@@ -118,7 +118,7 @@ impl Run {
         Some(Event::Propose { site, value, slots })
     }
 
-    /// [stream-6] A leader takes an owner for lost, mostly rightly.
+    /// [stream-6] Lets a leader take an owner for lost, mostly rightly.
     fn close_lost(&mut self) -> Option<Event> {
         let site = self.some_leader()?;
         let mut lost = self.world.lost_streams(site);
@@ -142,7 +142,7 @@ impl Run {
         Some(Event::Give { site, stream, count })
     }
 
-    /// Mostly what is next, some of it.
+    /// Carries bytes, mostly the next, some of them.
     fn carry(&mut self, site: usize) -> Option<Event> {
         let given: Vec<(StreamName, u64)> = self.world.clients.streams().collect();
         // One that gets little learns much.

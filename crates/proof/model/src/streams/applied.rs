@@ -1,5 +1,4 @@
-//! What one node has applied of the decided log, as far as streams are concerned: the production
-//! table.
+//! Streams as one node has applied them from the decided log: the production table.
 
 use std::{
     collections::BTreeSet,
@@ -23,7 +22,8 @@ pub struct Applied {
     done: BTreeSet<Value>,
 }
 
-/// It follows from the values that were decided, which whoever hashes a world hashes too.
+/// Hashes only the position: the state follows from the decided values, which the hash of a world
+/// covers too.
 impl Hash for Applied {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.to.hash(state);
@@ -36,7 +36,7 @@ impl Default for Applied {
     }
 }
 
-/// What a slot did to streams.
+/// Effect of a slot on streams.
 #[derive(Clone, Debug, Default)]
 pub struct Done {
     /// The byte that became part of one.
@@ -55,7 +55,7 @@ impl Applied {
         self.to
     }
 
-    /// Which streams there are.
+    /// Returns the table of streams.
     pub fn table(&self) -> &Table {
         &self.table
     }

@@ -1,4 +1,4 @@
-//! What clients asked of streams, and how many bytes they gave.
+//! Clients' requests to streams, and the number of bytes they gave.
 
 use std::collections::BTreeMap;
 
@@ -11,19 +11,19 @@ use quorate_stream::{Command, How, Name, Writer};
 /// Counters of batches with commands about streams begin here.
 const COMMANDS_FROM: u64 = 1 << 32;
 
-/// All of them.
+/// State of all clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Clients {
     /// The bytes of batches that are commands about streams.
     commands: BTreeMap<Value, Vec<u8>>,
-    /// How many bytes of each inner stream its owner got.
+    /// Number of bytes that the owner of each inner stream got.
     given: BTreeMap<StreamName, u64>,
     numbers: u32,
 }
 
 impl Clients {
-    /// A client wants to write to the stream of this number, through this process of an owner.
-    /// Gives the batch that asks for it.
+    /// Opens the stream of this number for a client, through this process of an owner. Returns the
+    /// batch that asks for it.
     pub fn open(&mut self, owner: NodeId, boot: u32, name: u8, how: How, writer: u8) -> Value {
         self.numbers += 1;
         let stream = StreamName { owner, boot, number: self.numbers };
@@ -37,7 +37,7 @@ impl Clients {
         self.batch(owner, boot, &command)
     }
 
-    /// It wants no more. Gives the batch that asks for it.
+    /// Ends the writing. Returns the batch that asks for it.
     pub fn close(&mut self, stream: StreamName, finish: bool) -> Value {
         let command = Command::Close { stream, finish };
         self.batch(stream.owner, stream.boot, &command)
@@ -55,17 +55,17 @@ impl Clients {
         value
     }
 
-    /// The command in a batch, if it is one about streams.
+    /// Returns the command in a batch, if it is one about streams.
     pub fn command(&self, batch: &Value) -> Option<&[u8]> {
         self.commands.get(batch).map(Vec::as_slice)
     }
 
-    /// All commands so far.
+    /// Returns all commands.
     pub fn commands(&self) -> impl Iterator<Item = &Value> {
         self.commands.keys()
     }
 
-    /// A client gives its owner the next bytes; gives the position of the first.
+    /// Gives an owner its client's next bytes; returns the position of the first.
     pub fn give(&mut self, stream: StreamName, count: u64) -> u64 {
         let given = self.given.entry(stream).or_default();
         let from = *given;
@@ -73,12 +73,12 @@ impl Clients {
         from
     }
 
-    /// How many bytes the owner of a stream got.
+    /// Returns the number of bytes that the owner of a stream got.
     pub fn given(&self, stream: StreamName) -> u64 {
         self.given.get(&stream).copied().unwrap_or(0)
     }
 
-    /// Whether this is content of a stream that somebody owns.
+    /// Returns whether this is content of a stream that has an owner.
     pub fn knows(&self, value: &Value) -> bool {
         matches!(value, Value::Content { stream, .. } if self.given.contains_key(stream))
     }

@@ -1,8 +1,8 @@
-//! What must hold of streams, seen from everywhere at once: the output of each is a prefix of its
+//! Invariant of streams, observed from all nodes at once: the output of each is a prefix of its
 //! input.
 //!
-//! Follows the chosen values, byte by byte and by arithmetic of its own, beside the production
-//! table.
+//! Follows the chosen values, byte by byte and by arithmetic of its own, independently of the
+//! production table.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -42,7 +42,7 @@ pub struct Judge {
     appended: BTreeMap<Slot, Byte>,
     /// Votes and decisions on record without the bytes.
     hollow: BTreeSet<(Member, Slot, Value)>,
-    /// How far a leader has offered a stream in a ballot.
+    /// End of a leader's offers of a stream in a ballot.
     offered: BTreeMap<(Ballot, StreamName), u64>,
     seen: Seen,
 }
@@ -57,22 +57,22 @@ impl Hash for Judge {
 }
 
 impl Judge {
-    /// Chosen values below are judged.
+    /// Returns the slot below which chosen values are judged.
     pub fn judged_to(&self) -> Slot {
         self.applied.to()
     }
 
-    /// What was seen so far.
+    /// Returns the counts of situations.
     pub fn seen(&self) -> Seen {
         self.seen
     }
 
-    /// The byte that this slot appended, if it did.
+    /// Returns the byte that this slot appended, if it did.
     pub fn appended(&self, slot: Slot) -> Option<Byte> {
         self.appended.get(&slot).copied()
     }
 
-    /// Whether this inner stream is appended to.
+    /// Returns whether this inner stream is appended to.
     pub fn is_open(&self, stream: StreamName) -> bool {
         self.open.contains_key(&stream)
     }
@@ -99,7 +99,7 @@ impl Judge {
         self.same_as_table(slot)
     }
 
-    /// [stream-4] Per byte: appended iff the stream is open and this is the next position.
+    /// [stream-4] Appends per byte: iff the stream is open and this is the next position.
     fn append(
         &mut self,
         slot: Slot,
@@ -169,13 +169,13 @@ impl Judge {
         }
     }
 
-    /// How many bytes of an inner stream were appended.
+    /// Returns the number of appended bytes of an inner stream.
     fn count(&self, stream: StreamName) -> u64 {
         let all = self.outputs.values().flatten();
         all.filter(|(whose, _)| *whose == stream).count() as u64
     }
 
-    /// Whoever reads by the table reads what was appended, byte by byte.
+    /// Checks that reads by the table return what was appended, byte by byte.
     fn same_as_table(&self, slot: Slot) -> Verdict {
         let table = self.applied.table();
         for (name, output) in &self.outputs {
@@ -194,7 +194,7 @@ impl Judge {
         Ok(())
     }
 
-    /// [snap-1] Equal slots, equal tables: a node applied this slot.
+    /// [snap-1] Judges a slot that a node applied: equal slots, equal tables.
     pub fn applied(&self, slot: Slot, done: &applied::Done) -> Verdict {
         let known = self.appended(slot);
         match slot < self.judged_to() && done.appended != known {
@@ -205,7 +205,8 @@ impl Judge {
         }
     }
 
-    /// [stream-7] An owner told its client that so many bytes of a stream are kept.
+    /// [stream-7] Judges an owner's confirmation to its client that this many bytes of a stream are
+    /// kept.
     pub fn acknowledged(&mut self, stream: StreamName, count: u64) -> Verdict {
         self.seen.acknowledged += 1;
         let kept = self.count(stream);
@@ -215,7 +216,7 @@ impl Judge {
         }
     }
 
-    /// [stream-4] A node has this on record without the bytes: it took it for a no-op.
+    /// [stream-4] Judges a record of a node without the bytes: the node took it for a no-op.
     pub fn hollow(&mut self, member: Member, slot: Slot, value: Value) -> Verdict {
         self.seen.hollow += 1;
         self.hollow.insert((member, slot, value));
@@ -230,8 +231,8 @@ impl Judge {
         }
     }
 
-    /// [stream-1] A leader, whose table goes on at `next`, offers a run: nothing before it is left
-    /// out.
+    /// [stream-1] Judges a leader's offer of a run, where its table goes on at `next`: nothing
+    /// before it is left out.
     pub fn offers(
         &mut self,
         ballot: Ballot,

@@ -1,6 +1,6 @@
-//! Which bytes a leader gives the next slots, as the replica does it (`streaming/offering.rs`
-//! there): of each stream in order within a ballot, and only behind everything that was inherited
-//! ([p1-6]).
+//! Choice of the bytes that a leader gives the next slots, as the replica does it
+//! (`streaming/offering.rs` there): of each stream in order within a ballot, and only after
+//! everything that was inherited ([p1-6]).
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use quorate_core::{
 };
 use quorate_stream::Table;
 
-/// How far a stream is proposed.
+/// Progress of a stream's proposals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Offer {
     /// Positions below are proposed in this ballot, or decided.
@@ -19,36 +19,36 @@ struct Offer {
     slots: SlotRange,
 }
 
-/// What one leader offers.
+/// Offers of one leader.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Offering {
     offers: BTreeMap<StreamName, Offer>,
-    /// What was inherited lies below: only behind it is it known where each stream goes on.
+    /// Inherited proposals lie below: only after them is it known where each stream goes on.
     wait_for: Option<Slot>,
 }
 
 /// A run that is to get the next slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NextRun {
-    /// Whose bytes.
+    /// The stream of the bytes.
     pub stream: StreamName,
     /// The first one.
     pub position: u64,
-    /// How many.
+    /// Number of slots.
     pub slots: u64,
     /// As a value.
     pub value: Value,
 }
 
 impl Offering {
-    /// This node leads in another ballot than before, and has proposed everything below `next`
-    /// again; or it does not lead.
+    /// Restarts the offers: this node leads in another ballot than before, and has proposed
+    /// everything below `next` again; or it does not lead.
     pub fn restart(&mut self, next: Option<Slot>) {
         self.offers.clear();
         self.wait_for = next;
     }
 
-    /// Content of a stream in this slot was applied and `skipped`, or not.
+    /// Notes that content of a stream in this slot was applied and `skipped`, or not.
     pub fn applied(&mut self, stream: StreamName, slot: Slot, skipped: bool) {
         let own = |offer: &Offer| slot >= offer.slots.from;
         if skipped && self.offers.get(&stream).is_some_and(own) {
@@ -56,13 +56,13 @@ impl Offering {
         }
     }
 
-    /// The run was not proposed after all.
+    /// Notes that the run was not proposed after all.
     pub fn refused(&mut self, stream: StreamName) {
         self.offers.remove(&stream);
     }
 
-    /// The next run of this stream, of at most so many bytes; `held_to` says how far bytes are here
-    /// without a gap from a position on.
+    /// Returns the next run of this stream, up to a given number of bytes; `held_to` returns the
+    /// end of the bytes that are here without a gap from a position on.
     pub fn next_run(
         &self,
         stream: StreamName,
@@ -90,7 +90,7 @@ impl Offering {
         })
     }
 
-    /// The run is proposed in these slots.
+    /// Notes that the run is proposed in these slots.
     pub fn proposed(&mut self, run: &NextRun, range: SlotRange) {
         let fresh = Offer { proposed_to: run.position, slots: range };
         let offer = self.offers.entry(run.stream).or_insert(fresh);

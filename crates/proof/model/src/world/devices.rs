@@ -1,4 +1,5 @@
-//! Devices of nodes in a world: what they do to votes that count, and what their owners hear.
+//! Devices of nodes in a world: their effect on votes that count, and their reports to their
+//! owners.
 
 use quorate_core::{
     device::Word, effect::Role, input::Input, record::Class, slot::SlotRange, value::Value,
@@ -11,13 +12,13 @@ use crate::{
 };
 
 impl World {
-    /// One more order of this node is carried out.
+    /// Carries out one more order of this node.
     pub(super) fn obey(&mut self, at: usize, whole: bool) -> Result<(), Violation> {
         let done = self.sites[at].device.obey(whole);
         self.done(at, done)
     }
 
-    /// All of them, as before a clean stop.
+    /// Carries out all orders, as before a clean stop.
     pub(super) fn obey_all(&mut self, at: usize) -> Result<(), Violation> {
         while self.sites[at].device.is_busy() {
             self.obey(at, true)?;
@@ -27,7 +28,8 @@ impl World {
         Ok(())
     }
 
-    /// A frame arrives at the device of a node; that may live longer than the node's process.
+    /// Delivers a frame to the device of a node; the device may live longer than the node's
+    /// process.
     pub(super) fn hear(&mut self, at: usize, frame: usize, whole: bool) -> Result<(), Violation> {
         let frame = self.frames[frame];
         let node = self.sites[at].node.as_ref();
@@ -36,13 +38,13 @@ impl World {
         self.done(at, done)
     }
 
-    /// A step of the device ends that began before.
+    /// Ends a step of the device that began before.
     pub(super) fn step_ends(&mut self, at: usize) -> Result<(), Violation> {
         let done = self.sites[at].device.step_ends();
         self.done(at, done)
     }
 
-    /// The device gives a slot to a value that waits for one.
+    /// Lets the device give a slot to a value that waits for one.
     pub(super) fn give_slot(
         &mut self,
         at: usize,
@@ -56,7 +58,7 @@ impl World {
         self.done(at, done)
     }
 
-    /// The owner reads what its coordinator gave out and counted.
+    /// Lets the owner read the slots that its coordinator assigned and counted.
     pub(super) fn tell_given(&mut self, at: usize) -> Result<(), Violation> {
         for word in self.sites[at].device.tell() {
             self.say(at, word)?;
@@ -64,7 +66,7 @@ impl World {
         Ok(())
     }
 
-    /// The owner reads one entry of the tap, or it is lost.
+    /// Lets the owner read one entry of the tap, or loses it.
     pub(super) fn tap(&mut self, at: usize, which: usize, lost: bool) -> Result<(), Violation> {
         if which >= self.sites[at].device.tap.len() {
             return Ok(());
@@ -76,7 +78,7 @@ impl World {
         self.say(at, word)
     }
 
-    /// Power goes and comes.
+    /// Cuts a device's power, and restores it.
     pub(super) fn reset_device(&mut self, at: usize) -> Result<(), Violation> {
         let used = self.sites[at].device.forget();
         if used {
@@ -86,12 +88,12 @@ impl World {
         Ok(())
     }
 
-    /// A device is to be used, or not any more.
+    /// Begins or ends the use of a device.
     pub(super) fn use_device(&mut self, at: usize, yes: bool) -> Result<(), Violation> {
         if self.setup.cells == 0 {
             return Ok(());
         }
-        // [offload-9] One that has not done what it was told may be late.
+        // [offload-9] A device that has not carried out its orders may be late.
         if !yes && self.sites[at].device.is_busy() {
             return self.say(at, Word::Late);
         }
@@ -99,7 +101,8 @@ impl World {
         self.step(at, Input::Offload { cells })
     }
 
-    /// The owner's process ended, or begins: it fences before its first message ([offload-9]).
+    /// Handles the end or the start of the owner's process: it fences before its first message
+    /// ([offload-9]).
     pub(super) fn leave_device(&mut self, at: usize) -> Result<(), Violation> {
         let done = self.sites[at].device.leave_owner();
         self.done(at, done)
@@ -125,7 +128,8 @@ impl World {
         Ok(())
     }
 
-    /// [offload-10] Where votes in memory count, one of a device is its member's vote.
+    /// [offload-10] Judges a vote of a device: where votes in memory count, it is its member's
+    /// vote.
     fn judge_device_vote(
         &mut self,
         at: usize,

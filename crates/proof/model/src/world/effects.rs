@@ -1,4 +1,4 @@
-//! What a step of a node does to the world, and whether it may.
+//! Effects of a node's step on the world, and whether they are permitted.
 
 use quorate_core::{
     effect::{Effect, Effects},
@@ -18,7 +18,7 @@ use super::{Parcel, World, site_of};
 use crate::observer::{Property, Violation};
 
 impl World {
-    /// One input of one node, and everything that follows from it.
+    /// Applies one input to one node, and everything that follows from it.
     pub(super) fn step(&mut self, at: usize, input: Input) -> Result<(), Violation> {
         let now = self.time(at);
         let site = &mut self.sites[at];
@@ -52,7 +52,7 @@ impl World {
         self.observer.judge(Property::Promise, verdict)
     }
 
-    /// [time-1] What a decided value says of the time.
+    /// [time-1] Applies a decided value's effect on the time.
     fn hear_time(&mut self, at: usize, value: Value) -> Result<(), Violation> {
         let Value::Now { ms } = value else {
             return Ok(());
@@ -256,10 +256,10 @@ impl World {
         Ok(())
     }
 
-    /// [last-3] A client hears that everything below `to` lasts: as the node knows the group,
-    /// members that form a phase-2 quorum have it on their disks as decided, whatever became of
-    /// their processes. In a durable group it was decided so, by whoever was a member then: that is
-    /// judged where it is decided.
+    /// [last-3] Judges a notification to a client that everything below `to` lasts: as the node
+    /// knows the group, members that form a phase-2 quorum have it on their disks as decided,
+    /// whatever became of their processes. In a durable group it was decided so, by the members at
+    /// that time: that is judged where it is decided.
     fn judge_lasting(&mut self, at: usize, to: Slot) -> Result<(), Violation> {
         let Some(node) = &self.sites[at].node else {
             return Ok(());
@@ -293,7 +293,7 @@ impl World {
         self.observer.judge(Property::Lasting, verdict)
     }
 
-    /// [era-12] What a member of a durable group says to hold is on its disk.
+    /// [era-12] Checks that slots that a member of a durable group reports as held are on its disk.
     fn holds_what_it_says(&self, at: usize, held_to: Slot) -> Result<(), Violation> {
         let disk = &self.sites[at].disk;
         if disk.is_damaged() {
@@ -311,7 +311,7 @@ impl World {
         self.observer.judge(Property::Durable, verdict)
     }
 
-    /// A vote leaves the node that cast it.
+    /// Judges a vote that leaves the node that cast it.
     fn is_true(&self, at: usize, vote: &Phase2b) -> Result<(), Violation> {
         let disk = &self.sites[at].disk;
         let verdict = invariants::vote_is_true(

@@ -21,8 +21,7 @@ use crate::{
 const WINDOW: u64 = 8;
 
 impl World {
-    /// A client wants to write to a stream. Whether this node owns what comes of it, the log
-    /// decides.
+    /// Opens a stream for a client. The log decides whether this node owns the result.
     pub(super) fn open(&mut self, at: usize, name: u8, how: How, writer: u8) {
         let site = &self.sites[at];
         if site.node.is_some() {
@@ -31,7 +30,7 @@ impl World {
         }
     }
 
-    /// The streams that this process owns.
+    /// Returns the streams that this process owns.
     pub fn owned(&self, at: usize) -> Vec<StreamName> {
         let site = &self.sites[at];
         let own = |stream: &StreamName| {
@@ -41,7 +40,7 @@ impl World {
         open.filter(own).filter(|_| site.node.is_some()).collect()
     }
 
-    /// Whether the process that owns this stream runs.
+    /// Returns whether the process that owns this stream runs.
     pub fn owner_runs(&self, stream: StreamName) -> bool {
         self.sites.iter().any(|site| {
             let process = (site.member.node, boot(site.process));
@@ -49,7 +48,7 @@ impl World {
         })
     }
 
-    /// [stream-5] A client gives its owner the next bytes.
+    /// [stream-5] Gives an owner its client's next bytes.
     pub(super) fn give(
         &mut self,
         at: usize,
@@ -88,7 +87,7 @@ impl World {
         wanted.iter().try_for_each(|value| self.found(at, value))
     }
 
-    /// Whoever is up and has bytes of this content gives them.
+    /// Fetches bytes of this content from all running nodes that have them.
     pub(super) fn fetch_content(&mut self, at: usize, value: &Value, range: SlotRange) {
         for byte in bytes_of(value, range) {
             let given = |site: &crate::site::Site| site.node.is_some() && site.has_byte(byte);
@@ -98,7 +97,7 @@ impl World {
         }
     }
 
-    /// Of content that a node looks for, something is not missing any more.
+    /// Handles bytes found of content that a node looks for.
     pub(super) fn found(&mut self, at: usize, value: &Value) -> Result<(), Violation> {
         while let Some(range) = self.sites[at].found(value) {
             let value = *value;
@@ -107,7 +106,8 @@ impl World {
         Ok(())
     }
 
-    /// The run of a stream that the leader here would offer next, of at most so many bytes.
+    /// Returns the run of a stream that the leader here would offer next, up to a given number of
+    /// bytes.
     fn next_run(
         &self,
         at: usize,
@@ -125,12 +125,12 @@ impl World {
         offering.next_run(stream, most, next, to, table, held_to)
     }
 
-    /// Whether the leader here has something of this stream to offer.
+    /// Returns whether the leader here has bytes of this stream to offer.
     pub fn may_offer(&self, at: usize, stream: StreamName) -> bool {
         self.next_run(at, stream, 1).is_some()
     }
 
-    /// [stream-1] A leader gives bytes that it holds the next slots.
+    /// [stream-1] Lets a leader give bytes that it holds the next slots.
     pub(super) fn offer(
         &mut self,
         at: usize,
@@ -155,7 +155,7 @@ impl World {
         self.step(at, Input::Propose { value, slots })
     }
 
-    /// A node applies everything that it has decided.
+    /// Lets a node apply everything that it has decided.
     pub(super) fn apply_decided(&mut self, at: usize) -> Result<(), Violation> {
         loop {
             let site = &mut self.sites[at];
@@ -182,7 +182,7 @@ impl World {
         }
     }
 
-    /// Content of an open stream was applied, which goes on at `next`.
+    /// Notes applied content of an open stream, which goes on at `next`.
     fn applied_byte(
         &mut self,
         at: usize,
@@ -209,9 +209,8 @@ impl World {
         Ok(())
     }
 
-    /// [here-1] Decided content comes without bytes: it is learned all the same, and the node holds
-    /// nothing for others from then on, until the bytes that are kept are here. It leads and
-    /// promises meanwhile ([here-3]).
+    /// [here-1] Learns decided content without bytes: the node holds nothing for others from then
+    /// on, until the bytes that are kept are here. It leads and promises meanwhile ([here-3]).
     pub(super) fn learn_bare(
         &mut self,
         at: usize,
@@ -226,7 +225,7 @@ impl World {
         self.tell(at)
     }
 
-    /// It finds what is somewhere, and up.
+    /// Finds the bytes that any running node has.
     pub(super) fn look(&mut self, at: usize) -> Result<(), Violation> {
         if self.sites[at].node.is_none() {
             return Ok(());
@@ -242,7 +241,7 @@ impl World {
         self.tell(at)
     }
 
-    /// The node is told whether something is missing.
+    /// Notifies the node whether bytes are missing.
     pub(super) fn tell(&mut self, at: usize) -> Result<(), Violation> {
         let lacks = self.sites[at].lacks();
         self.tell_lack(at, lacks)
@@ -257,8 +256,8 @@ impl World {
         self.step(at, Input::Lacking(lacks))
     }
 
-    /// [value-3], [stream-4] What goes on record has its bytes, or nobody needs them; from which
-    /// slot on they are in it.
+    /// [value-3], [stream-4] Checks that a recorded value has its bytes, or that they are not
+    /// needed; returns the slot from which on they are in it.
     pub(super) fn record_bytes(
         &mut self,
         at: usize,
@@ -278,7 +277,7 @@ impl World {
         Ok(from)
     }
 
-    /// Whether this vote is for a part of a run that was proposed as one.
+    /// Notes if this vote is for a part of a run that was proposed as one.
     pub(super) fn note_cut(&mut self, range: SlotRange, value: &Value) {
         let whole = |parcel: &Parcel| match &parcel.message {
             Message::Phase2a(m) => {
@@ -290,7 +289,7 @@ impl World {
         self.seen.cut += u64::from(cut);
     }
 
-    /// What was chosen meanwhile.
+    /// Judges what was chosen meanwhile.
     pub(super) fn judge_streams(&mut self) -> Result<(), Violation> {
         while self.streams.judged_to() < self.observer.chosen_to() {
             let slot = self.streams.judged_to();
@@ -307,8 +306,8 @@ impl World {
         Ok(())
     }
 
-    /// [p1-6] In a step that begins a ballot of this node, nothing is proposed but what was
-    /// proposed in these slots before, and no-ops.
+    /// [p1-6] Checks that in a step that begins a ballot of this node, nothing is proposed but what
+    /// was proposed in these slots before, and no-ops.
     pub(super) fn judge_inheritance(
         &self,
         at: usize,
@@ -349,7 +348,7 @@ impl World {
         open.filter(|stream| !self.owner_runs(*stream)).collect()
     }
 
-    /// What of this stream is not appended yet at its owner, which runs.
+    /// Returns a stream with bytes that are not appended yet at its owner, which runs.
     pub fn owes(&self, at: usize) -> Option<StreamName> {
         let behind = |stream: &StreamName| {
             let next = self.sites[at].applied.table().next(*stream);
@@ -359,7 +358,7 @@ impl World {
     }
 }
 
-/// The number of a process, as part of a stream's name.
+/// Returns the number of a process, as part of a stream's name.
 fn boot(process: u64) -> u32 {
     u32::try_from(process).expect("few")
 }

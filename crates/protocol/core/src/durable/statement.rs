@@ -1,4 +1,4 @@
-//! What a node may say only once its record is as safe as it claims.
+//! Statements that a node may make only once its record is as safe as they claim.
 
 use crate::message::{Phase1b, Phase2b};
 
@@ -7,18 +7,18 @@ use crate::message::{Phase1b, Phase2b};
 pub struct Durable<T>(T);
 
 impl<T> Durable<T> {
-    /// The record has its class. Nobody but [`super::Pending`] can say so.
+    /// Wraps a statement whose record has its class. Only [`super::Pending`] can do that.
     pub(super) fn released(statement: T) -> Self {
         Self(statement)
     }
 
-    /// What may now be said.
+    /// Returns the statement, which may now be sent.
     pub(crate) fn into_inner(self) -> T {
         self.0
     }
 }
 
-/// What only a [`Durable`] may say.
+/// A statement that only a [`Durable`] may carry.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Statement {
     /// A promise.

@@ -1,5 +1,5 @@
-//! Serves clients that want less than the group's class: to hear that a phase-2 quorum has their
-//! command in memory, before any disk has written ([class-2], [less-1] to [less-3]).
+//! Serves clients that want less than the group's class: a notification that a phase-2 quorum has
+//! their command in memory, before any disk has written ([class-2], [less-1] to [less-3]).
 
 use super::Node;
 use crate::{
@@ -17,8 +17,8 @@ use crate::{
 };
 
 impl Node {
-    /// Answers who waits for votes of this node, tells this node's clients, and asks others for
-    /// them.
+    /// Answers nodes that wait for votes of this node, notifies this node's clients, and asks
+    /// others for them.
     pub(super) fn look_early(&mut self, now: Time, effects: &mut Effects) {
         if self.early.is_idle() {
             return;
@@ -38,13 +38,14 @@ impl Node {
         self.ask_early(now, effects);
     }
 
-    /// [less-1] Only what this node has voted for, and only to who asked.
+    /// [less-1] Answers questions: only of what this node has voted for, and only to the nodes that
+    /// asked.
     fn answer_early(&mut self, effects: &mut Effects) {
         let run = *self.voted.run();
         let promised = self.acceptor.promised();
         while let Some((to, question)) = self.early.next_question(&run, promised) {
             let same = run.ballot == question.ballot && run.from < question.to;
-            // [disk-9] Of a log that failed nobody will hear again what is in memory.
+            // [disk-9] After a log failure, votes in memory are not reported any more.
             if same && !self.pending.failed() && self.sum_at(question.to) == Some(question.check) {
                 let reply =
                     Message::EarlyReply { ballot: run.ballot, from: run.from, to: question.to };
@@ -53,8 +54,8 @@ impl Node {
         }
     }
 
-    /// [less-2] How far a phase-2 quorum has voted in this ballot, which is that of the own run, by
-    /// what is known here.
+    /// [less-2] Returns how far a phase-2 quorum has voted in this ballot, which is that of the own
+    /// run, as far as is known here.
     fn in_memory_to(&self, ballot: Ballot) -> Slot {
         let (eras, decided_to) = (self.learner.eras(), self.learner.decided_to());
         let (own, run) = (self.options.member, self.voted.run());
@@ -93,7 +94,7 @@ impl Node {
         effects.send_all(asked, &Message::EarlyRequest(question));
     }
 
-    /// The sum of the own run at a slot within it, if the votes behind that are still held.
+    /// Returns the sum of the own run at a slot within it, if the votes after that are still held.
     fn sum_at(&self, to: Slot) -> Option<u64> {
         let run = self.voted.run();
         if to < run.from.max(self.acceptor.floor()) || to > run.to {
@@ -106,7 +107,7 @@ impl Node {
         Some(behind.fold(run.check, u64::wrapping_sub))
     }
 
-    /// A peer waits until this node has voted for something.
+    /// Notes that a peer waits until this node has voted for these slots.
     pub(super) fn on_early_request(&mut self, from: NodeId, question: Question) {
         self.early.on_request(from, question);
     }

@@ -1,4 +1,4 @@
-//! Whom a leader sends its proposals, and when auxiliaries are engaged and retired
+//! Receivers of a leader's proposals, and when auxiliaries are engaged and retired
 //! ([aux-1]–[aux-4]).
 
 use super::Node;
@@ -15,7 +15,8 @@ use crate::{
 };
 
 impl Node {
-    /// A ballot of this node begins to propose. `again`: it led before, and knows what it needs.
+    /// Begins the proposals of a ballot of this node. `again`: it led before, and knows what it
+    /// needs.
     pub(super) fn begin_engaging(&mut self, now: Time, again: bool) {
         if !again {
             let configuration = self.learner.eras().current();
@@ -24,11 +25,11 @@ impl Node {
             self.engaging.begin(now, self.learner.decided_to(), engaged);
         }
         let idle = self.to_spare(now);
-        // Everybody is sent everything from the start of a ballot on.
+        // From the start of a ballot on, all nodes are sent all proposals.
         let _ = self.engaging.set_idle(self.era(), idle);
     }
 
-    /// This node, and those of the full replicas of whom `is` is true.
+    /// Returns this node, and the full replicas for which `is` returns true.
     fn full_replicas(
         &self,
         configuration: &Configuration,
@@ -38,7 +39,7 @@ impl Node {
         MemberSet(set.0 & configuration.full().0)
     }
 
-    /// What a leader looks at with every heartbeat: whether full replicas get on by themselves.
+    /// Checks with every heartbeat whether full replicas make progress by themselves.
     pub(super) fn look_at_answers(&mut self, now: Time, effects: &mut Effects) {
         let Some(leading) = &self.leading else { return };
         let open = !leading.tally.is_empty();
@@ -74,8 +75,8 @@ impl Node {
         members.iter().any(|voter| voter.auxiliary)
     }
 
-    /// [aux-4] Whether full replicas that form a phase-2 quorum hold everything but what is in
-    /// flight.
+    /// [aux-4] Returns whether full replicas that form a phase-2 quorum hold everything but what is
+    /// in flight.
     fn do_without(&self) -> bool {
         let Some(leading) = &self.leading else {
             return false;
@@ -97,14 +98,14 @@ impl Node {
         peer.map_or(Slot(0), |peer| peer.held_to)
     }
 
-    /// An era began: others may be auxiliaries now.
+    /// Follows the roles of a new era: others may be auxiliaries now.
     pub(super) fn follow_roles(&mut self, now: Time, effects: &mut Effects) {
         if self.leading.is_some() && !self.engaging.is_of(self.era()) {
             self.spare(now, effects);
         }
     }
 
-    /// Sends proposals to whom they should go, and to nobody else. Who gets them again gets
+    /// Sends proposals only to the nodes that should get them. Nodes that get them again get
     /// everything undecided ([aux-2]).
     fn spare(&mut self, now: Time, effects: &mut Effects) {
         let idle = self.to_spare(now);
@@ -118,7 +119,7 @@ impl Node {
         }
     }
 
-    /// Who need not be sent proposals.
+    /// Returns the nodes that need not be sent proposals.
     fn to_spare(&self, now: Time) -> NodeSet {
         let configuration = self.learner.eras().current();
         let engaged = self.engaging.is_engaged();
@@ -138,8 +139,8 @@ impl Node {
         idle
     }
 
-    /// Full replicas that form a phase-2 quorum with this node, as few as it takes: those that are
-    /// ahead.
+    /// Returns full replicas that form a phase-2 quorum with this node, as few as it takes: those
+    /// that are ahead.
     fn quorum_to_ask(&self, configuration: &Configuration) -> Option<MemberSet> {
         let own = configuration.position(self.options.member)?;
         let there = self.full_replicas(configuration, |peer| peer.connected);
@@ -150,7 +151,7 @@ impl Node {
             let ahead = |(at, voter): &(usize, &Voter)| {
                 let peer = self.peers.peer(voter.member.node);
                 let to = peer.map_or(Slot(0), |peer| peer.voted_to.max(peer.decided_to));
-                // Who is asked already stays, so that nobody is dropped for a slot's delay.
+                // Nodes that are asked already stay, so that none is dropped for a slot's delay.
                 let asked = !self.engaging.idle().contains(voter.member.node);
                 (voter.weight, asked, to, core::cmp::Reverse(*at))
             };
@@ -160,17 +161,17 @@ impl Node {
         Some(set)
     }
 
-    /// [cast-1] Whether this member votes for what is proposed now.
+    /// [cast-1] Returns whether this member votes for what is proposed now.
     pub(super) fn is_asked(&self, member: Member) -> bool {
         !self.engaging.idle().contains(member.node)
     }
 
-    /// While this node leads: whether auxiliaries are sent proposals.
+    /// Returns whether auxiliaries are sent proposals, while this node leads.
     pub fn auxiliaries_engaged(&self) -> bool {
         self.leading.is_some() && self.engaging.is_engaged() && self.has_auxiliaries()
     }
 
-    /// While this node leads: whether proposals go to this node.
+    /// Returns whether proposals go to this node, while this node leads.
     pub fn proposes_to(&self, node: crate::node_id::NodeId) -> bool {
         self.leading.is_some() && !self.engaging.idle().contains(node)
     }

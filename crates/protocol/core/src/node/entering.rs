@@ -1,11 +1,11 @@
-//! Who enters an era by a promise, and when: who has decided what began it ([ballot-5]).
+//! Entering an era by a promise: a node may once it has decided what began the era ([ballot-5]).
 //!
 //! A promise binds to the era of its ballot. If a leader alone had decided what began that era, and
-//! went for good, whoever had promised could follow no ballot of either era: in the new one nobody
-//! may campaign ([ballot-3]), and those of the old one are below the promise. So phase 1 waits
-//! until those who promise know of the era themselves. Whoever goes on without that leader, as a
-//! phase-2 quorum, then has one of them among it; and that is why votes need not wait: a ballot
-//! that proposes has a quorum of such promises.
+//! was lost permanently, the nodes that had promised could follow no ballot of either era: in the
+//! new one no node may campaign ([ballot-3]), and ballots of the old one are below the promise. So
+//! phase 1 waits until those that promise know of the era themselves. Any phase-2 quorum that goes
+//! on without that leader then has one of them among it; and that is why votes need not wait: a
+//! ballot that proposes has a quorum of such promises.
 
 use super::Node;
 use crate::{ballot::Ballot, effect::Effects, node_id::NodeId, slot::Slot, time::Time};
@@ -14,15 +14,15 @@ use crate::{ballot::Ballot, effect::Effects, node_id::NodeId, slot::Slot, time::
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Entry {
     ballot: Ballot,
-    /// Whoever asked has decided everything below.
+    /// The candidate has decided everything below.
     from: Slot,
 }
 
 impl Node {
-    /// [ballot-5] Whether this acceptor may promise this ballot, whose node has decided everything
-    /// below `from`: it is in the ballot's era already, or has decided what began it. An auxiliary,
-    /// which may not know the number of an era, has decided everything below `from`, or was told
-    /// that full replicas which form a quorum have, and hold it.
+    /// [ballot-5] Returns whether this acceptor may promise this ballot, whose node has decided
+    /// everything below `from`: it is in the ballot's era already, or has decided what began it. An
+    /// auxiliary, which may not know the number of an era, has decided everything below `from`, or
+    /// was notified that full replicas which form a quorum have, and hold it.
     pub(super) fn may_enter(&self, ballot: Ballot, from: Slot) -> bool {
         let known = self.learner.eras().era().max(self.acceptor.promised().era);
         let spared = self.is_auxiliary() || self.is_hollow();
@@ -30,7 +30,7 @@ impl Node {
         ballot.era <= known || (spared && told >= from)
     }
 
-    /// A promise waits until this node has learned what it needs; whoever asked for it can tell.
+    /// Makes a promise wait until this node has learned what it needs; the candidate can teach it.
     pub(super) fn wait_to_enter(&mut self, who: NodeId, ballot: Ballot, from: Slot) {
         self.catchup.note(from, who);
         if self.entry.is_none_or(|entry| entry.ballot < ballot) {
@@ -38,7 +38,8 @@ impl Node {
         }
     }
 
-    /// What this node must decide before it can make a promise that it was asked for.
+    /// Returns the end of the slots that this node must decide before it can make a requested
+    /// promise.
     pub(super) fn entry_from(&self) -> Slot {
         self.entry.map_or(Slot(0), |entry| entry.from)
     }
@@ -48,8 +49,8 @@ impl Node {
         let Some(Entry { ballot, from }) = self.entry else {
             return;
         };
-        // [decide-3] Who finds the promise in its log must find the decision there too. If this
-        // step's own records tell of it, the next step is early enough.
+        // [decide-3] A restart that finds the promise in the log must find the decision there too.
+        // If this step's own records carry it, the next step is early enough.
         let decided_to = self.learner.decided_to();
         if self.pending.restates(decided_to) < decided_to {
             return;

@@ -23,7 +23,7 @@ use crate::{
 pub(super) const FLOOR_PARTS: u64 = 8;
 
 impl Node {
-    /// The leader of `ballot` asks this member to let its device vote in it.
+    /// Handles the request of the leader of `ballot` to let this member's device vote in it.
     pub(super) fn on_arm(&mut self, now: Time, from: NodeId, begin: Begin, effects: &mut Effects) {
         let ballot = begin.ballot;
         if self.pending.failed() || ballot.node != from {
@@ -36,8 +36,8 @@ impl Node {
         }
         self.follow_leader(now, ballot, effects);
         self.fence.note_begin(begin);
-        // [offload-5] Positions are a function of the ballot: whoever is not in the ballot's era,
-        // or not as who it is now, has none.
+        // [offload-5] Positions are a function of the ballot: a node that is not in the ballot's
+        // era, or not in its present incarnation, has none.
         let eras = self.learner.eras();
         let known = eras.era() == ballot.era && !self.is_hollow();
         let position = eras.current().position(self.options.member);
@@ -64,20 +64,20 @@ impl Node {
         effects.push(Effect::Device(Order::Arm { ballot, position, floor }));
     }
 
-    /// [offload-3], [offload-14] Below this slot no vote is needed here: decided, and held at the
-    /// group's class.
+    /// [offload-3], [offload-14] Returns the slot below which no vote is needed here: decided, and
+    /// held at the group's class.
     pub(super) fn device_floor(&self) -> Slot {
         self.safe_to(self.learner.decided_to())
     }
 
-    /// The device votes in this ballot.
+    /// Notes that the device votes in this ballot.
     pub(super) fn on_armed_here(&mut self, ballot: Ballot, effects: &mut Effects) {
         if self.fence.confirm(ballot) {
             self.say_armed(ballot, effects);
         }
     }
 
-    /// [offload-14] Its leader learns that, and where its cells begin.
+    /// [offload-14] Notifies the leader of that, and of the first cell.
     fn say_armed(&mut self, ballot: Ballot, effects: &mut Effects) {
         let floor = self.fence.floor();
         if ballot.node == self.options.member.node {
@@ -103,8 +103,8 @@ impl Node {
         }
     }
 
-    /// [offload-1], [offload-8] The device votes no more, whatever is asked of it from now on;
-    /// votes that count are read out.
+    /// [offload-1], [offload-8] Fences the device: it votes no more, whatever is asked of it from
+    /// now on; votes that count are read out.
     pub(super) fn fence_off(&mut self, effects: &mut Effects) {
         if let Some(ballot) = self.fence.begin() {
             // [offload-10] What counts in a durable group is what this node logged.
@@ -114,8 +114,8 @@ impl Node {
         }
     }
 
-    /// [offload-8] Whether nothing outside of this node can vote below this ballot any more. If
-    /// something might, it is fenced, and what needs the promise waits.
+    /// [offload-8] Returns whether nothing outside of this node can vote below this ballot any
+    /// more. If the device might, it is fenced, and what needs the promise waits.
     pub(super) fn is_fenced_for(&mut self, ballot: Ballot, effects: &mut Effects) -> bool {
         let holds = self.fence.holds_for(ballot);
         if !holds {
@@ -124,12 +124,12 @@ impl Node {
         holds
     }
 
-    /// [offload-8] A promise that waits for the fence.
+    /// [offload-8] Makes a promise wait for the fence.
     pub(super) fn wait_for_fence(&mut self, to: NodeId, ballot: Ballot, from: Slot) {
         self.fence.wait_to_promise(Promise { to, ballot, from });
     }
 
-    /// The device voted: what it voted for is this acceptor's vote.
+    /// Imports a vote of the device as this acceptor's vote.
     pub(super) fn on_voted(
         &mut self,
         now: Time,
@@ -138,8 +138,8 @@ impl Node {
         value: Value,
         effects: &mut Effects,
     ) {
-        // What comes late is below the promise, or was read out. A leader votes itself for what is
-        // given out.
+        // A late vote is below the promise, or was read out. A leader votes itself for the slots
+        // that are assigned.
         let own = self.leading.as_ref().is_some_and(|leading| leading.ballot() == ballot);
         if self.fence.armed() != Some(ballot) || own {
             return;
@@ -148,7 +148,8 @@ impl Node {
         self.extend_run(now, ballot, effects);
     }
 
-    /// [offload-8] The device votes no more, and these are all votes that it cast in this ballot.
+    /// [offload-8] Imports the votes of a fenced device: it votes no more, and these are all votes
+    /// that it cast in this ballot.
     pub(super) fn on_fenced(
         &mut self,
         now: Time,
@@ -167,15 +168,15 @@ impl Node {
         self.go_on(now, effects);
     }
 
-    /// What waited for the fence.
+    /// Resumes the promise and the campaign that waited for the fence.
     fn go_on(&mut self, now: Time, effects: &mut Effects) {
         let (promise, campaign) = self.fence.take_waiting();
         if let Some(Promise { to, ballot, from }) = promise {
             self.on_phase1a(now, to, ballot, from, effects);
         }
-        // Somebody else may lead by now, or ask for promises.
+        // Another node may lead by now, or ask for promises.
         let free = self.phase1.is_none() && promise.is_none();
-        // [live-4] Who handed over is still the leader that was heard last.
+        // [live-4] The node that handed over is still the last known leader.
         let led_by_another = |why| {
             let leader = self.election.leader();
             self.leading.is_none() && leader.is_some_and(|by| why != Campaign::HandedOver { by })
@@ -190,8 +191,8 @@ impl Node {
         }
     }
 
-    /// [offload-8] A vote of the device is recorded as this acceptor's: no window and no order
-    /// limits it, since it was cast.
+    /// [offload-8] Records a vote of the device as this acceptor's: no window and no order limits
+    /// it, since it was cast.
     fn import(&mut self, ballot: Ballot, slot: Slot, value: Value, effects: &mut Effects) {
         let below = slot < self.acceptor.floor() || ballot < self.acceptor.promised();
         if below || self.pending.failed() || slot == Slot(u64::MAX) {
@@ -209,9 +210,9 @@ impl Node {
         self.acceptor.cast(ballot, range, value, record);
     }
 
-    /// [offload-2], [offload-8], [offload-10] Where votes of devices do not count, the run that is
-    /// told grows by what the device voted for, as far as there is no hole. Where they count,
-    /// nobody has to be told.
+    /// [offload-2], [offload-8], [offload-10] Where votes of devices do not count, extends the
+    /// reported run by the device's votes, up to the first hole. Where they count, no report is
+    /// needed.
     fn extend_run(&mut self, now: Time, ballot: Ballot, effects: &mut Effects) {
         if self.pending.class() == Class::Volatile || self.pending.failed() {
             return;
@@ -241,7 +242,8 @@ impl Node {
         }
     }
 
-    /// [offload-11] A coordinator counted a quorum for each of these slots, in this ballot.
+    /// [offload-11] Notes that a coordinator counted a quorum for each of these slots, in this
+    /// ballot.
     pub(super) fn on_counted(&mut self, ballot: Ballot, range: SlotRange, effects: &mut Effects) {
         if self.pending.class() == Class::Durable {
             // [offload-10] What it counted may be forgotten.
@@ -254,8 +256,8 @@ impl Node {
         self.follow_counted(effects);
     }
 
-    /// [offload-11] Who has no vote learns what was counted, and for which value. That was proposed
-    /// in this ballot, so it is recorded as a proposal that a learner heard is.
+    /// [offload-11] A node without a vote learns that a slot was counted, and for which value. It
+    /// was proposed in this ballot, so it is recorded as a proposal that a learner received is.
     pub(super) fn on_told(
         &mut self,
         now: Time,
@@ -281,8 +283,8 @@ impl Node {
         self.on_counted(ballot, SlotRange::one(slot), effects);
     }
 
-    /// [offload-11] In slot order, and only while the configuration that was counted by is the one
-    /// in force.
+    /// [offload-11] Follows counted slots: in slot order, and only while the configuration that was
+    /// counted by is the one in force.
     pub(super) fn follow_counted(&mut self, effects: &mut Effects) {
         let decided_to = self.learner.decided_to();
         self.fence.drop_counted_below(decided_to);
@@ -298,7 +300,7 @@ impl Node {
     /// [offload-9] The device does not answer for now. Its votes are there, so this member keeps
     /// its name, and promises nothing until they were read out ([offload-8]).
     ///
-    /// [offload-12] A leader whose device gives out slots cannot take them back, either: it leaves
+    /// [offload-12] A leader whose device assigns slots cannot withdraw them, either: it leaves
     /// that to another member, which finds in phase 1 what a quorum's devices voted for.
     pub(super) fn on_device_late(&mut self, now: Time, effects: &mut Effects) {
         effects.explain(Explanation::DeviceLate);
@@ -311,7 +313,7 @@ impl Node {
         }
     }
 
-    /// [offload-9] The device has forgotten, or cannot be read.
+    /// [offload-9] Handles a device that has lost its state, or cannot be read.
     pub(super) fn on_device_lost(&mut self, now: Time, effects: &mut Effects) {
         self.offload.cells = 0;
         let mut led = None;
@@ -337,9 +339,9 @@ impl Node {
         }
     }
 
-    /// [offload-12] This node led in this ballot until now. The others heard it a moment ago and
-    /// would wait out a time-out: it leads on in another ballot, or hands over to the one that has
-    /// most, if it may not.
+    /// [offload-12] Leads on after this node led in this ballot until now. The others received its
+    /// messages a moment ago and would wait out a time-out: it leads on in another ballot, or hands
+    /// over to the one that has most, if it may not.
     pub(super) fn lead_on(&mut self, ballot: Ballot, effects: &mut Effects) {
         if self.may_lead() {
             return self.campaign(Asked::Everybody, Campaign::DeviceLost, effects);

@@ -21,8 +21,8 @@ use crate::{
 const RETRY_HEARTBEATS: u64 = 4;
 
 impl Node {
-    /// `from` spoke of this ballot: the next one of this node must be above it. [ballot-3] If its
-    /// era is not known here, the slot that began it is decided somewhere, and missing here.
+    /// Notes that `from` used this ballot: the next one of this node must be above it. [ballot-3]
+    /// If its era is not known here, the slot that began it is decided somewhere, and missing here.
     pub(super) fn saw(&mut self, from: NodeId, ballot: Ballot) {
         if ballot.era <= self.learner.eras().era() {
             self.election.saw(ballot);
@@ -30,14 +30,14 @@ impl Node {
         self.saw_era(from, ballot);
     }
 
-    /// The same of its era alone: a ballot that was only asked about takes no round.
+    /// Notes its era alone: a ballot that was only asked about takes no round.
     pub(super) fn saw_era(&mut self, from: NodeId, ballot: Ballot) {
         if ballot.era > self.learner.eras().era() {
             self.catchup.note(self.learner.decided_to().next(), from);
         }
     }
 
-    /// Another node's ballot was promised: this node's own are over.
+    /// Yields to another node's promised ballot: this node's own are over.
     pub(super) fn yield_to(&mut self, now: Time, ballot: Ballot, effects: &mut Effects) {
         let lower = |own: Option<Ballot>| own.is_some_and(|own| own < ballot);
         let leading = self.leading.as_ref().map(|leading| leading.ballot());
@@ -49,7 +49,7 @@ impl Node {
         self.election.rearm(now);
     }
 
-    /// The leader of `ballot` lives.
+    /// Notes that the leader of `ballot` lives.
     pub(super) fn follow_leader(&mut self, now: Time, ballot: Ballot, effects: &mut Effects) {
         if ballot.node == self.options.member.node {
             return;
@@ -63,7 +63,7 @@ impl Node {
         if self.leading.is_some() || !self.election.heard(now, ballot) {
             return;
         }
-        // A leader that is new to this node: nobody else will answer what was asked before.
+        // The leader is new to this node: open questions to others will not be answered.
         for token in self.asked.fail() {
             effects.push(Effect::ReadFailed { token });
         }
@@ -107,7 +107,7 @@ impl Node {
     ) {
         self.saw(from, beat.ballot);
         self.follow(beat.ballot, beat.decided_to, effects);
-        // [disk-9] A node that cannot vote keeps nobody in office.
+        // [disk-9] A node that cannot vote keeps no leader in office.
         if self.pending.failed() {
             return;
         }
@@ -118,7 +118,7 @@ impl Node {
             self.follow_leader(now, beat.ballot, effects);
             lease = self.lease_asked(now, from, &beat);
             self.note_role(&beat);
-            // An auxiliary trims nothing by policy; what it is told is no less true.
+            // An auxiliary trims nothing by policy; the values it receives are no less true.
             let (all, quorum) = (beat.held_by_all, beat.held_by_quorum);
             self.note_held(Held { all, quorum });
         }
@@ -130,8 +130,8 @@ impl Node {
         let reply = HeartbeatReply {
             ballot: beat.ballot,
             promised: self.acceptor.promised(),
-            // [aux-1] Of what lies below its log an auxiliary tells nobody; what is above, it may
-            // have to.
+            // [aux-1] An auxiliary reports nothing of what lies below its log; what is above, it
+            // may have to.
             decided_to: self.learner.knows_to(),
             held_to: self.held_to(),
             kept_to: self.keeps_to(),
@@ -147,7 +147,7 @@ impl Node {
         effects.send(from, Message::HeartbeatReply(reply));
     }
 
-    /// [catch-1] A decided value, with its bytes.
+    /// [catch-1] Learns a decided value, with its bytes.
     pub(super) fn on_learn(
         &mut self,
         now: Time,
@@ -167,7 +167,7 @@ impl Node {
             && self.offload.is_out()
             && range.from >= leading.tally.next()
         {
-            // [offload-10] What the device gave out is told here soon.
+            // [offload-10] The slots that the device assigned are reported here soon.
             return;
         }
         if let Some(leading) = &self.leading {
@@ -191,7 +191,7 @@ impl Node {
         self.drop_decided();
     }
 
-    /// [disk-8] More of what was decided before this process cannot be read back.
+    /// [disk-8] Notes that more slots decided before this process cannot be read back.
     pub(super) fn on_lost(&mut self, range: SlotRange) {
         self.learner.lose(range, self.acceptor.floor());
     }
@@ -202,7 +202,7 @@ impl Node {
         wanted: SlotRange,
         effects: &mut Effects,
     ) {
-        // [snap-3] Below its start the log tells nothing, whatever is left of it. Below the floor
+        // [snap-3] Below its start the log is no source, whatever is left of it. Below the floor
         // everything is decided, and what is not lost is in the log.
         let log_start = self.learner.log_start();
         if wanted.from < log_start && self.is_hollow() {
@@ -225,9 +225,9 @@ impl Node {
         let decided_to = self.learner.decided_to();
         let promised = self.acceptor.promised();
         if promised.era > self.learner.eras().era() {
-            // [ballot-3], [ballot-5] It voted in an era that others had entered. Its own ballots
-            // are below the promise, so nobody may learn of that era from it: what began the era is
-            // decided somewhere.
+            // [ballot-3], [ballot-5] This node voted in an era that others had entered. Its own
+            // ballots are below the promise, so no node may learn of that era from it: what began
+            // the era is decided elsewhere.
             self.catchup.note(decided_to.next(), promised.node);
         }
         if self.needs_state() {

@@ -54,7 +54,7 @@ impl Node {
         }
     }
 
-    /// [live-3] Whether this node should lead is another thing than a moment ago.
+    /// [live-3] Handles a change of this node's fitness to lead.
     pub(super) fn on_fitness(&mut self, now: Time, fitness: Fitness, effects: &mut Effects) {
         self.fitness = fitness;
         self.give_way(now, effects);
@@ -81,7 +81,7 @@ impl Node {
         }
     }
 
-    /// Who could lead in place of this node.
+    /// Returns the peers that could lead in place of this node.
     fn successors(&self) -> impl Iterator<Item = &Peer> {
         let configuration = self.learner.eras().current();
         let able = |member: Member| {
@@ -91,7 +91,7 @@ impl Node {
         peers.filter(move |peer| peer.connected && able(peer.member))
     }
 
-    /// The one of them that has most; rather one that is fit.
+    /// Returns the one of them that has most, preferably one that is fit.
     pub(super) fn best_successor(&self) -> Option<&Peer> {
         self.successors().max_by_key(|peer| (!peer.unfit, peer.voted_to, peer.decided_to))
     }
@@ -100,7 +100,7 @@ impl Node {
         self.options.election_max_ms * 1000 * PATIENCE
     }
 
-    /// The token goes when the target has everything that this leader has.
+    /// Sends the token when the target has everything that this leader has.
     pub(super) fn hand_over(&mut self, now: Time, effects: &mut Effects) {
         if self.transfer.is_some() && self.offload.is_out() {
             // [offload-13]
@@ -117,7 +117,7 @@ impl Node {
         let next = leading.tally.next();
         let peer = self.peers.peer(transfer.target);
         if self.fitness.gives_way() && peer.is_some_and(|peer| peer.unfit) {
-            // Somebody else may do.
+            // Another node may be able to lead.
             self.transfer = None;
             return effects.push(Effect::TransferEnded(Err(Refusal::NoTarget)));
         }
@@ -131,7 +131,8 @@ impl Node {
         }
     }
 
-    /// The token may be lost; the target shows by a promise of its own that it is not.
+    /// Repeats the token, which may be lost; the target shows by a promise of its own that it is
+    /// not.
     pub(super) fn repeat_token(&mut self, effects: &mut Effects) {
         let (Some(leading), Some(transfer)) = (&self.leading, &self.transfer) else {
             return;
@@ -143,9 +144,10 @@ impl Node {
         }
     }
 
-    /// Somebody promised this ballot, above the leader's own. Whether it is that of a node that was
-    /// handed the leadership: there is no competition while it is connected, records its round and
-    /// the others are `enough` to lead meanwhile, and then for the time of an election.
+    /// A node promised this ballot, above the leader's own. Returns whether the ballot is that of a
+    /// node that was handed the leadership: there is no competition while it is connected, records
+    /// its round and the others are `enough` to lead meanwhile, and then for the time of an
+    /// election.
     pub(super) fn lets_lead(
         &mut self,
         now: Time,
@@ -170,7 +172,7 @@ impl Node {
         true
     }
 
-    /// The leader hands over: campaign at once.
+    /// Campaigns at once, as the leader hands over.
     pub(super) fn on_transfer(
         &mut self,
         now: Time,
@@ -190,8 +192,8 @@ impl Node {
         }
     }
 
-    /// Whether a campaign that the leader asked for waits for this node's own disk: a new one would
-    /// only wait behind it.
+    /// Returns whether a campaign that the leader asked for waits for this node's own disk: a new
+    /// one would only queue after it.
     pub(super) fn records_by_token(&self, now: Time) -> bool {
         let stage = self.phase1.as_ref().map(|phase1| phase1.stage);
         let asked = self.election.was_told_within(now, self.transfer_patience_us());

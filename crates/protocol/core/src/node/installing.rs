@@ -14,8 +14,8 @@ use crate::{
 };
 
 impl Node {
-    /// [catch-2] What this node lacks is not in the log of `from` any more. Perhaps in that of
-    /// another.
+    /// [catch-2] Notes that the log of `from` does not have what this node lacks any more. Another
+    /// node's log may.
     pub(super) fn on_below_start(
         &mut self,
         now: Time,
@@ -55,9 +55,9 @@ impl Node {
         }
     }
 
-    /// Whether a snapshot that stands for everything below `to`, with these eras there, is of any
-    /// use to this node, and does not contradict what it knows. To be asked before the durable
-    /// switch.
+    /// Returns whether a snapshot that stands for everything below `to`, with these eras there, is
+    /// of any use to this node, and does not contradict what it knows. To be asked before the
+    /// durable switch.
     pub fn may_install(&self, to: Slot, eras: &Eras) -> bool {
         let own = self.learner.eras();
         let later = eras.era() > own.era() || (eras.era() == own.era() && eras == own);
@@ -72,14 +72,15 @@ impl Node {
             && later
     }
 
-    /// [trim-3] The log begins there now; what was to be forgotten may be gone with that.
+    /// [trim-3] Notes that the log begins there now; what was to be forgotten may be gone with
+    /// that.
     pub(super) fn on_trimmed(&mut self, log_start: Slot) {
         self.spared.begins_at(log_start);
         self.learner.trim(log_start);
     }
 
-    /// [snap-2] The switch is durable: the snapshot stands for everything below `to`. The promise,
-    /// and votes from there on, stay as they are.
+    /// [snap-2] Continues after the durable switch: the snapshot stands for everything below `to`.
+    /// The promise, and votes from there on, stay as they are.
     ///
     /// A leader that went on would announce in its ballot what it did not propose in it
     /// ([decide-2]); a candidate would fill with no-ops what it believes undecided.

@@ -17,7 +17,8 @@ use crate::{
 };
 
 impl Node {
-    /// Answers who waits for this node's disk, tells this node's clients, and asks others for them.
+    /// Answers nodes that wait for this node's disk, notifies this node's clients, and asks others
+    /// for them.
     pub(super) fn look_what_lasts(&mut self, now: Time, effects: &mut Effects) {
         if self.lasting.is_idle() {
             return;
@@ -43,8 +44,8 @@ impl Node {
         self.ask_what_lasts(now, effects);
     }
 
-    /// [last-3] How far everything lasts in the group, by what is known here, where it lasts up to
-    /// `here_to`.
+    /// [last-3] Returns how far everything lasts in the group, as far as is known here, where it
+    /// lasts up to `here_to`.
     fn lasts_to(&self, here_to: Slot) -> Slot {
         let decided_to = self.learner.decided_to();
         if self.pending.class() == Class::Durable {
@@ -79,17 +80,17 @@ impl Node {
         effects.send_all(asked, &Message::LastingRequest { to });
     }
 
-    /// A peer waits until everything below is on stable storage here.
+    /// Notes that a peer waits until everything below is on stable storage here.
     pub(super) fn on_lasting_request(&mut self, from: NodeId, to: Slot) {
         self.lasting.on_request(from, to);
     }
 
-    /// What clients of this node were told to last.
+    /// Returns the end of the slots that clients of this node were notified of as lasting.
     pub fn lasting_to(&self) -> Slot {
         self.lasting.told()
     }
 
-    /// Whether somebody waits for what the log of this node has not written yet.
+    /// Returns whether a client or a peer waits for what the log of this node has not written yet.
     pub fn awaits_disk(&self) -> bool {
         self.lasting.awaits_disk()
     }
@@ -120,7 +121,7 @@ mod tests {
         Ballot { era: Era(0), round, node: LEADER.node }
     }
 
-    /// Another value for slot 1 in each ballot.
+    /// Returns another value for slot 1 in each ballot.
     fn proposal(round: u32) -> Message {
         Message::Phase2a(Phase2a {
             ballot: ballot(round),
@@ -134,7 +135,7 @@ mod tests {
         })
     }
 
-    /// What node 1 of three says in reply to this.
+    /// Returns the replies of node 1 of three to this input.
     fn says(node: &mut Node, input: Input) -> Vec<Message> {
         let mut effects = Effects::default();
         node.step(Time(1_000), input, &mut effects);
@@ -153,8 +154,8 @@ mod tests {
         says(node, input)
     }
 
-    /// A node whose vote in one ballot is on stable storage, and whose vote for the value that was
-    /// decided, in another one, is not.
+    /// Returns a node whose vote in one ballot is on stable storage, and whose vote for the value
+    /// that was decided, in another one, is not.
     fn with_a_vote_replaced(class: Class) -> Node {
         let options = Options {
             member: Member::first(1),

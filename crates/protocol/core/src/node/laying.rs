@@ -17,11 +17,11 @@ use crate::{
     time::Time,
 };
 
-/// Who has not answered for so many heartbeats may have stopped.
+/// Heartbeats without an answer after which a node may have stopped.
 const LATELY_HEARTBEATS: u64 = 2;
 
 impl Node {
-    /// How votes should come from now on, while this node leads.
+    /// Sets the route of votes from now on, while this node leads.
     pub(super) fn on_route(&mut self, now: Time, wish: Route) {
         self.laying.wish(wish, now);
     }
@@ -84,15 +84,15 @@ impl Node {
         }
     }
 
-    /// [ring-1] The ring as it is said to everybody, if there ever was one in this ballot.
+    /// [ring-1] Returns the message that announces the ring, if there ever was one in this ballot.
     pub(super) fn ring_said(&self) -> Option<Message> {
         let ballot = self.leading.as_ref()?.ballot();
         let (number, members) = self.laying.laid();
         (number > 0).then(|| Message::Lay { ballot, number, members: members.to_vec() })
     }
 
-    /// [ring-1], [ring-10] Whether there may be a ring: one configuration judges everything that is
-    /// open, and nobody is asked for promises or for leadership.
+    /// [ring-1], [ring-10] Returns whether there may be a ring: one configuration judges all open
+    /// proposals, and no request for promises or transfer of leadership is in flight.
     fn may_lay(&self) -> bool {
         let Some(leading) = &self.leading else {
             return false;
@@ -102,7 +102,7 @@ impl Node {
         settled && alone && self.transfer.is_none()
     }
 
-    /// Whether those in the ring can be talked to, and are who they were.
+    /// Returns whether the members of the ring are connected, in the same incarnations.
     fn ring_is_there(&self) -> bool {
         let (_, members) = self.laying.laid();
         members.iter().all(|member| {
@@ -112,7 +112,7 @@ impl Node {
         })
     }
 
-    /// How far this member has voted in this ballot, at the class of the group, or decided.
+    /// Returns how far this member has voted in this ballot, at the class of the group, or decided.
     fn voted_or_decided(&self, member: Member) -> Slot {
         if member == self.options.member {
             return self.own_voted_to();
@@ -171,8 +171,8 @@ impl Node {
         others.then(|| self.leader_last(ring))
     }
 
-    /// Whether a follower can be talked to, is sent what is proposed, and holds what was decided a
-    /// heartbeat ago, as it said lately.
+    /// Returns whether a follower is connected, is sent what is proposed, and holds what was
+    /// decided a heartbeat ago, by its recent reports.
     fn keeps_up(&self, now: Time, member: Member) -> bool {
         let lately_us = LATELY_HEARTBEATS * self.options.heartbeat_ms * 1000;
         let peer =
@@ -183,8 +183,8 @@ impl Node {
         })
     }
 
-    /// While this node leads: the nodes that votes come through, itself last; empty if they come
-    /// straight.
+    /// Returns the nodes that votes come through while this node leads, itself last; empty if they
+    /// come directly.
     pub fn ring(&self) -> Vec<NodeId> {
         let leads = self.leading.is_some();
         let (_, members) = self.laying.laid();

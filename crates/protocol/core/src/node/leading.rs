@@ -1,4 +1,5 @@
-//! What keeps a leader in office, and what ends its term: heartbeats, their answers, strays.
+//! A leader's term: heartbeats and their answers, which keep it in office, and strays, which may
+//! end it.
 
 use alloc::vec::Vec;
 
@@ -18,7 +19,7 @@ use crate::{
 };
 
 impl Node {
-    /// Tells everybody that this node leads, and asks for what keeps it leading.
+    /// Announces to all nodes that this node leads, and asks for what keeps it leading.
     pub(super) fn heartbeat(&mut self, now: Time, effects: &mut Effects) {
         if self.engaging.is_due(now, self.options.heartbeat_ms) {
             self.look_at_answers(now, effects);
@@ -62,7 +63,7 @@ impl Node {
         }
     }
 
-    /// [trim-1] What auxiliaries may forget.
+    /// [trim-1] Returns the end of the slots that auxiliaries may forget.
     fn kept_by_quorum(&self) -> Slot {
         let own = self.options.member;
         self.peers.kept(self.learner.eras(), own, self.keeps_to())
@@ -159,7 +160,7 @@ impl Node {
         }
     }
 
-    /// [live-2] Somebody promised a higher ballot than this leader's. As long as the others are
+    /// [live-2] Handles a promise of a ballot higher than this leader's. As long as the others are
     /// enough to lead, a new ballot of this leader takes the stray one in again; else a new leader
     /// is likely, and this one steps down.
     pub(super) fn reabsorb(&mut self, now: Time, effects: &mut Effects) {
@@ -186,7 +187,7 @@ impl Node {
                 let promised = stray.max(own_stray);
                 self.campaign(Asked::Everybody, Campaign::Stray { promised }, effects);
             }
-            // It is in an era that nobody has told of here; the others are enough until then.
+            // The ballot is in an era that is unknown here; the others are enough until then.
             _ if enough && own_stray <= ballot => {}
             _ => {
                 let promised = stray.max(own_stray);
@@ -195,10 +196,10 @@ impl Node {
         }
     }
 
-    /// [disk-8] This node cannot read back what it decided, and nobody who is connected has decided
-    /// it. Those who voted for it in an earlier ballot wait for a leader that cannot give it
-    /// ([decide-2]); without this one, which neither campaigns nor promises meanwhile, they decide
-    /// it anew, and then they can give it.
+    /// [disk-8] Steps down when this node cannot read back what it decided, and no connected peer
+    /// has decided it. Peers that voted for it in an earlier ballot wait for a leader that cannot
+    /// give it ([decide-2]); without this one, which neither campaigns nor promises meanwhile, they
+    /// decide it anew, and then they can give it.
     ///
     /// Only where they are enough by themselves; and where the era was not begun by what they lack:
     /// having promised a ballot of it, they could not lead in the one before.
@@ -211,9 +212,9 @@ impl Node {
         }
     }
 
-    /// Whether the others that answer this leader, and never said that they have decided this slot,
-    /// could elect one of them, and decide it: who did decide it, and lost it too, may not promise;
-    /// and who has not come so far could not lead.
+    /// Returns whether the others that answer this leader, and never reported that they have
+    /// decided this slot, could elect one of them, and decide it: a peer that decided it, and lost
+    /// it too, may not promise; and a peer that has not advanced to it could not lead.
     fn others_are_enough(&self, now: Time, slot: Slot) -> bool {
         let configuration = self.learner.eras().current();
         let patience = self.election.patience_us();
@@ -232,7 +233,7 @@ impl Node {
         able && configuration.is_quorum(Phase::One, set) && configuration.is_quorum(Phase::Two, set)
     }
 
-    /// This node leads no more, and does not try to at once.
+    /// Steps down: this node leads no more, and does not try to at once.
     pub(super) fn step_down(&mut self, now: Time, why: End, effects: &mut Effects) {
         let led = self.leading.take().map(|leading| leading.ballot());
         let tried = self.phase1.is_some();

@@ -20,8 +20,8 @@ pub struct LeasedRead {
 }
 
 impl Node {
-    /// Whether a read may be answered on the strength of a lease, at this moment: a clock that was
-    /// read after the read arrived and, for the last word, after the state was read.
+    /// Returns whether a read may be answered on the strength of a lease, at this moment: a clock
+    /// that was read after the read arrived and, for the last word, after the state was read.
     pub fn leased_read(&self, now: Time) -> Option<LeasedRead> {
         let leading = self.leading.as_ref().filter(|_| self.holder.is_on())?;
         let ballot = leading.ballot();
@@ -38,12 +38,12 @@ impl Node {
         self.blocks_others(holds).then(|| LeasedRead { ballot, slot: leading.tally.next() })
     }
 
-    /// What a heartbeat of this leader asks for.
+    /// Returns the lease that a heartbeat of this leader asks for.
     pub(super) fn lease_wanted(&mut self, now: Time) -> Lease {
         self.holder.ask(now, self.transfer.is_none())
     }
 
-    /// A leader that this node would promise asks for a lease, or gives one back.
+    /// Answers a leader that this node would promise, and that asks for a lease or releases one.
     pub(super) fn lease_asked(&mut self, now: Time, from: NodeId, beat: &Heartbeat) -> Lease {
         if beat.ballot.node != from || beat.lease == Lease::default() {
             return Lease::default();
@@ -51,8 +51,8 @@ impl Node {
         self.granter.asked(now, beat.ballot, beat.lease)
     }
 
-    /// Whether a promise of this ballot, or a vote for it, must wait: it raises the promise of this
-    /// acceptor, which has granted, or may have before it was started.
+    /// Returns whether a promise of this ballot, or a vote for it, must wait: it raises the promise
+    /// of this acceptor, which has granted a lease, or may have before it was started.
     pub(super) fn lease_refuses(&self, now: Time, ballot: Ballot) -> bool {
         ballot > self.acceptor.promised() && self.granter.refuses(now, ballot)
     }

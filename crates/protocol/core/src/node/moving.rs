@@ -1,4 +1,4 @@
-//! What a leader does of its own accord: the move into a new era, and a transfer.
+//! Steps that a leader takes of its own accord: the move into a new era, and a transfer.
 
 use super::Node;
 use crate::{
@@ -12,7 +12,7 @@ use crate::{
 };
 
 impl Node {
-    /// What a leader does of its own accord: the move into a new era, and a transfer.
+    /// Takes the steps of a leader's own accord: the move into a new era, and a transfer.
     pub(super) fn move_on(&mut self, now: Time, effects: &mut Effects) {
         if self.leading.is_none() {
             return;
@@ -24,8 +24,8 @@ impl Node {
         self.hand_over(now, effects);
     }
 
-    /// Whether this member is not far from deciding everything below this slot: it has voted for
-    /// it, or is an auxiliary, of which no such thing is expected.
+    /// Returns whether this member is close to deciding everything below this slot: it has voted
+    /// for it, or is an auxiliary, of which no such thing is expected.
     fn voted_for(&self, member: Member, slot: Slot) -> bool {
         let peer = self.peers.peer(member.node);
         let peer = peer.filter(|peer| peer.member == member);
@@ -33,7 +33,7 @@ impl Node {
         auxiliary || peer.is_some_and(|peer| peer.voted_to.max(peer.decided_to) >= slot)
     }
 
-    /// [era-8] Before the next reconfiguration the leader moves to a ballot of the era in force,
+    /// [era-8] Moves the leader to a ballot of the era in force before the next reconfiguration,
     /// with its casting vote if the weights allow it ([cast-1], [cast-5]).
     fn move_era(&mut self, effects: &mut Effects) {
         let Some(leading) = &self.leading else { return };
@@ -46,8 +46,8 @@ impl Node {
             |member: Member| self.peers.iter().any(|peer| peer.member == member && peer.connected);
         match &self.phase1 {
             None => {
-                // Of those who promised more, nobody would answer. Whether the others are enough to
-                // lead at all is for `reabsorb` to say.
+                // Members that promised more would not answer. Whether the others are enough to
+                // lead at all is for `reabsorb` to judge.
                 let next = self.next_ballot();
                 let willing = self.peers.set(configuration, self.options.member, |peer| {
                     next.is_some_and(|next| peer.promised < next)
@@ -70,7 +70,7 @@ impl Node {
                 self.campaign(Asked::Everybody, Campaign::AskedAgain, effects);
             }
             Some(phase1) => {
-                // [cast-5] Somebody needed was lost while waiting: ask everybody, cast at once.
+                // [cast-5] A needed member was lost while waiting: ask all members, cast at once.
                 let Asked::Only(nodes) = &phase1.asked else {
                     return;
                 };

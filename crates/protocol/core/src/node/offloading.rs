@@ -22,14 +22,14 @@ use crate::{
     value::Value,
 };
 
-/// Nothing is decided for so many heartbeats although something is open: devices are not used for a
-/// while.
+/// Heartbeats without a decision, although proposals are open, after which devices are not used for
+/// a while.
 const STUCK_HEARTBEATS: u64 = 3;
-/// For so many.
+/// Heartbeats for which devices then rest.
 const REST_HEARTBEATS: u64 = 25;
 
 impl Node {
-    /// What the device of this node says.
+    /// Handles a report of this node's device.
     pub(super) fn on_word(&mut self, now: Time, word: Word, effects: &mut Effects) {
         match word {
             Word::Armed { ballot } => self.on_armed_here(ballot, effects),
@@ -53,8 +53,7 @@ impl Node {
         }
     }
 
-    /// Whether there is a device to be used, and how many slots it holds; 0: none, and what it does
-    /// ends.
+    /// Sets the number of slots of the device to be used; 0: there is none, and its work ends.
     pub(super) fn on_offload(&mut self, cells: u64, effects: &mut Effects) {
         self.offload.cells = cells;
         if cells == 0 {
@@ -63,7 +62,7 @@ impl Node {
         }
     }
 
-    /// A member's device votes in a ballot of this node.
+    /// Notes that a member's device votes in a ballot of this node.
     pub(super) fn on_armed(&mut self, from: Member, ballot: Ballot, floor: Slot) {
         if self.leads_in(ballot) {
             self.offload.note_armed(from, floor);
@@ -74,8 +73,8 @@ impl Node {
         self.leading.as_ref().map(Leading::ballot) == Some(ballot)
     }
 
-    /// [offload-5] Whether devices may be used in the ballot at hand: one ballot means one
-    /// configuration, of the form "any q of n", and nothing is under way that ends it.
+    /// [offload-5] Returns whether devices may be used in the current ballot: one ballot means one
+    /// configuration, of the form "any q of n", and nothing is in flight that ends it.
     fn may_offload(&self) -> bool {
         let Some(leading) = &self.leading else {
             return false;
@@ -95,7 +94,7 @@ impl Node {
         self.offload.cells > 0 && steady && fits && plain && !self.pending.failed()
     }
 
-    /// Whether members whose devices vote in this leader's ballot decide by themselves.
+    /// Returns whether members whose devices vote in this leader's ballot decide by themselves.
     fn enough_armed(&self) -> bool {
         let own = self.options.member;
         let there = |member: &Member| {
@@ -111,7 +110,7 @@ impl Node {
         configuration.is_quorum(Phase::Two, set_of(configuration, &armed))
     }
 
-    /// With every heartbeat: asks members to let their devices vote, and starts the own one when
+    /// Asks members with every heartbeat to let their devices vote, and starts the own device when
     /// enough do.
     pub(super) fn offload(&mut self, now: Time, effects: &mut Effects) {
         if self.offload.cells == 0 {
@@ -152,8 +151,8 @@ impl Node {
         self.on_arm(now, self.options.member.node, begin, effects);
     }
 
-    /// [offload-5] From here until it was taken back only the device gives out slots of this
-    /// ballot.
+    /// [offload-5] Starts the device: from here until it is withdrawn only the device assigns slots
+    /// of this ballot.
     fn start_device(&mut self, effects: &mut Effects) {
         let Some(leading) = &self.leading else { return };
         let (ballot, first) = (leading.ballot(), leading.tally.next());
@@ -169,8 +168,8 @@ impl Node {
         effects.explain(Explanation::Offloads { ballot });
     }
 
-    /// [offload-14] The first slot that may not be given out yet: the cells of a quorum, those of
-    /// the own device, the window and what may be in flight end there.
+    /// [offload-14] Returns the first slot that may not be assigned yet: the cells of a quorum,
+    /// those of the own device, the window and what may be in flight end there.
     fn limit(&self, floor: Slot) -> Slot {
         let cells = self.offload.cells;
         let armed = self.offload.armed();
@@ -188,7 +187,7 @@ impl Node {
         bounds.into_iter().fold(of_quorum, Slot::min)
     }
 
-    /// [offload-14] Lets the device give out more.
+    /// [offload-14] Lets the device assign more slots.
     pub(super) fn allow(&mut self, effects: &mut Effects) {
         let (Stage::There(ballot), Some(leading)) = (self.offload.stage, &self.leading) else {
             return;
@@ -206,7 +205,8 @@ impl Node {
         }
     }
 
-    /// [offload-12] Back to this node, as soon as the device has been read out.
+    /// [offload-12] Moves slot assignment back to this node, as soon as the device has been read
+    /// out.
     pub(super) fn take_back(&mut self, effects: &mut Effects) {
         if let Stage::There(ballot) | Stage::Starting(ballot) = self.offload.stage {
             self.offload.stage = Stage::TakingBack(ballot);
@@ -214,7 +214,8 @@ impl Node {
         }
     }
 
-    /// [offload-12] This node leads no more: the device must come to rest before it does again.
+    /// [offload-12] Stops the device: this node leads no more, and the device must come to rest
+    /// before it does again.
     pub(super) fn stop_device(&mut self, effects: &mut Effects) {
         for reader in self.offload.take_looking() {
             if let Reader::Local(token) = reader {
@@ -229,7 +230,7 @@ impl Node {
         }
     }
 
-    /// Whether a value goes to the device instead of being proposed here; or why it is not taken.
+    /// Passes a value to the device instead of proposing it here; returns why if it is not taken.
     pub(super) fn submit(
         &mut self,
         value: Value,
@@ -239,8 +240,8 @@ impl Node {
         match self.offload.stage {
             Stage::TakingBack(_) | Stage::Stopping(_) | Stage::Here => Some(Refusal::Busy),
             Stage::There(_) | Stage::Starting(_) => {
-                // [offload-13], [offload-15] What no device carries goes by this node, once it
-                // gives out slots again.
+                // [offload-13], [offload-15] Values that no device carries are proposed by this
+                // node, once it assigns slots again.
                 let carried = slots == 1
                     && !matches!(
                         value,
@@ -257,7 +258,7 @@ impl Node {
         }
     }
 
-    /// [offload-10] What the device gave out is this leader's proposal.
+    /// [offload-10] Adopts a slot that the device assigned as this leader's proposal.
     fn on_given(
         &mut self,
         now: Time,
@@ -284,8 +285,8 @@ impl Node {
         }
     }
 
-    /// [offload-12] The device gives out no more. Values were stored before frames left: of a slot
-    /// without a value nothing ever left.
+    /// [offload-12] Handles the end of the device's assignments. Values were stored before frames
+    /// left: of a slot without a value nothing ever left.
     fn on_taken_back(
         &mut self,
         now: Time,
@@ -306,13 +307,13 @@ impl Node {
             at = at.next();
         }
         effects.explain(Explanation::TakesBack { ballot });
-        // Whatever it was taken back for has its time.
+        // Whatever the device was withdrawn for has its time.
         self.offload.rests_until = now.plus_ms(REST_HEARTBEATS * self.options.heartbeat_ms);
         self.come_back(effects);
     }
 
-    /// This node gives out slots again. Members that heard proposals of the device only hear them
-    /// now.
+    /// Lets this node assign slots again. Members that only their devices sent proposals to receive
+    /// them now.
     fn come_back(&mut self, effects: &mut Effects) {
         self.offload.stage = Stage::Here;
         let next = self.leading.as_ref().map(|leading| leading.tally.next());
@@ -334,7 +335,7 @@ impl Node {
     fn on_stopped(&mut self, now: Time, ballot: Ballot, effects: &mut Effects) {
         match self.offload.stage {
             Stage::Stopping(stopped) if stopped == ballot => self.offload.stage = Stage::Here,
-            // It could not start, or was taken back before it did: nothing was given out.
+            // The device could not start, or was withdrawn before it did: no slots were assigned.
             Stage::Starting(started) | Stage::TakingBack(started)
                 if started == ballot && self.leads_in(ballot) =>
             {
@@ -349,7 +350,7 @@ impl Node {
         }
     }
 
-    /// [offload-18] What a read must see is known to the device that gives out slots.
+    /// [offload-18] Asks the device that assigns slots for a read's index, which only it knows.
     pub(super) fn look_next(&mut self, reader: Reader, effects: &mut Effects) -> bool {
         if self.offload.looking() >= crate::reads::GATHERED_MAX {
             return false;

@@ -15,14 +15,14 @@ use crate::{
 };
 
 impl Node {
-    /// The next ballot of this node, if it may start one ([ballot-1], [ballot-3]).
+    /// Returns the next ballot of this node, if it may start one ([ballot-1], [ballot-3]).
     pub(super) fn next_ballot(&self) -> Option<Ballot> {
         let era = self.learner.eras().era();
         let seen = self.election.round_seen(era);
         self.rounds.next(era, self.acceptor.promised(), seen)
     }
 
-    /// Phase 1 begins: its round is recorded first, in every group ([ballot-2], [class-3]).
+    /// Begins phase 1: its round is recorded first, in every group ([ballot-2], [class-3]).
     pub(super) fn campaign(&mut self, asked: Asked, why: Campaign, effects: &mut Effects) {
         let Some(ballot) = self.next_ballot() else {
             return;
@@ -135,7 +135,7 @@ impl Node {
         }
     }
 
-    /// Whether 1A messages are out, and promises may be missing.
+    /// Returns whether 1A messages are out, and promises may be missing.
     pub(super) fn is_asking(&self) -> bool {
         let stage = self.phase1.as_ref().map(|phase1| phase1.stage);
         stage == Some(Stage::Asking)
@@ -156,8 +156,8 @@ impl Node {
         effects.send_all(missing, &Message::Phase1a { ballot, from });
     }
 
-    /// [cast-3] The casting vote: this node's own promise, last, by its own record. From that
-    /// record on it casts no vote in the old ballot.
+    /// [cast-3] Casts this node's own promise, last, by its own record. From that record on it
+    /// casts no vote in the old ballot.
     fn cast(&mut self, effects: &mut Effects) -> bool {
         let Some(phase1) = &self.phase1 else {
             return false;
@@ -181,8 +181,8 @@ impl Node {
         true
     }
 
-    /// A ballot of this node was refused. Phase 1 goes on as long as the others may be a quorum:
-    /// a node that has no weight, or comes back with a promise of long ago, must not stop it.
+    /// Handles a refusal of this node's ballot. Phase 1 goes on as long as the others may be a
+    /// quorum: a node that has no weight, or reconnects with an old promise, must not stop it.
     pub(super) fn on_preempted(
         &mut self,
         now: Time,
@@ -222,7 +222,7 @@ impl Node {
         }
     }
 
-    /// Phase 1 is complete: propose again what may have been chosen, then new values ([p1-6]).
+    /// Completes phase 1: proposes again what may have been chosen, then new values ([p1-6]).
     fn begin(&mut self, now: Time, effects: &mut Effects) {
         let Some(phase1) = self.phase1.take() else {
             return;
@@ -268,8 +268,8 @@ impl Node {
                 .vote(range.from)
                 .is_some_and(|vote| vote.value == value && vote.range.to >= range.to);
             let held = own_vote || !value.has_bytes();
-            // [value-4] Nobody who promised has voted for it, and the bytes were never here: the
-            // slot is free, and waiting for them again would be forever.
+            // [value-4] No member that promised has voted for it, and the bytes were never here:
+            // the slot is free, and waiting for them again would never end.
             let (value, held) = match reporter {
                 None if !held => (Value::NoOp, true),
                 _ => (value, held),
@@ -285,7 +285,7 @@ impl Node {
         self.heartbeat(now, effects);
     }
 
-    /// Phase 1 of this node, if one is in progress, comes to nothing.
+    /// Ends phase 1 of this node without result, if one is in progress.
     pub(super) fn end_phase1(&mut self, why: End, effects: &mut Effects) {
         if let Some(Phase1 { ballot, .. }) = self.phase1.take() {
             effects.explain(Explanation::NotElected { ballot, why });

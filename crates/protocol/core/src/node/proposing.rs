@@ -43,7 +43,7 @@ impl Node {
         }
     }
 
-    /// Why a proposal would not be taken now.
+    /// Returns why a proposal would not be taken now.
     pub(super) fn refusal(&self) -> Option<Refusal> {
         let Some(leading) = &self.leading else {
             return Some(Refusal::NotLeader);
@@ -54,21 +54,21 @@ impl Node {
         // [cast-3] Between the casting promise and the new ballot this node casts no vote.
         let casting = self.acceptor.promised() > leading.ballot();
         let full = leading.tally.len() >= self.options.inflight_max;
-        // [offload-12] Nobody gives out slots until the device was read out.
+        // [offload-12] No slots are assigned until the device was read out.
         let away = matches!(self.offload.stage, Stage::TakingBack(_) | Stage::Stopping(_));
         (casting || full || away).then_some(Refusal::Busy)
     }
 
-    /// [p2-3] Whether acceptors that are level with this leader have room for `slots` more.
+    /// [p2-3] Returns whether acceptors that are level with this leader have room for `slots` more.
     pub(super) fn has_room(&self, slots: u64) -> bool {
         let end = self.learner.decided_to().plus(self.options.window_slots);
         let next = self.leading.as_ref().map(|leading| leading.tally.next());
         next.is_some_and(|next| next.plus(slots) <= end)
     }
 
-    /// [era-8] One reconfiguration at a time, naming the era of this ballot and of everything
-    /// undecided in it, valid as things stand; and [era-12] nothing may depend on those alone whom
-    /// it takes weight from.
+    /// [era-8] Checks a change: one reconfiguration at a time, naming the era of this ballot and of
+    /// everything undecided in it, valid as things stand; and [era-12] nothing may depend only on
+    /// members that it takes weight from.
     fn change_refusal(&self, value: &Value) -> Option<Refusal> {
         let Value::Reconfigure { era, change } = *value else {
             return None;
@@ -85,9 +85,9 @@ impl Node {
         (!self.is_held_past(&next, eras.since())).then_some(Refusal::NotHeld)
     }
 
-    /// [era-12] Whether full replicas that meet every phase-1 quorum of `next` hold everything
-    /// below `since`, the first slot of the era in force. Votes of that era's quorums are met by
-    /// quorums of the era after it, not by those of the next but one.
+    /// [era-12] Returns whether full replicas that meet every phase-1 quorum of `next` hold
+    /// everything below `since`, the first slot of the era in force. Votes of that era's quorums
+    /// are met by quorums of the era after it, not by those of the next but one.
     fn is_held_past(&self, next: &Configuration, since: Slot) -> bool {
         if since <= Slot::FIRST {
             return true;
@@ -108,9 +108,10 @@ impl Node {
         next.blocks_phase1(holders)
     }
 
-    /// Binds the next slots of this ballot to a value, and asks everybody for votes: first the
-    /// others, then this node's own acceptor, so that nobody waits for two disks in a row ([p2-4]).
-    /// That is an acceptor like any other: if its disk is slow, the others decide ([p2-5]).
+    /// Binds the next slots of this ballot to a value, and asks all members for votes: first the
+    /// others, then this node's own acceptor, so that no proposal waits for two disks in a row
+    /// ([p2-4]). The own acceptor is one like any other: if its disk is slow, the others decide
+    /// ([p2-5]).
     pub(super) fn propose(
         &mut self,
         now: Time,
@@ -149,7 +150,7 @@ impl Node {
         }
         let voted = self.voted.run().voted_to(message.ballot) >= proposal.range.to;
         if with_bytes && value.has_bytes() && !voted {
-            // [value-3] The own vote comes later, and nobody else may have the bytes by then.
+            // [value-3] The own vote comes later, and no other node may have the bytes by then.
             effects.push(Effect::Fetch { from: source, value, range: proposal.range });
         }
     }
@@ -195,7 +196,7 @@ impl Node {
             return;
         };
         if self.offload.is_out() && vote.volatile_to > tally.next() {
-            // [offload-10] The device gave out more than was told so far.
+            // [offload-10] The device assigned more than it has reported.
             return self.offload.keep_early(from, vote);
         }
         if let Err(mismatch) = tally.vote(from, &vote, class) {
@@ -273,7 +274,7 @@ impl Node {
         self.voted.run().voted_to(ballot) > voted_to
     }
 
-    /// What was kept for undecided slots has served.
+    /// Drops what was kept for slots that are decided now.
     pub(super) fn drop_decided(&mut self) {
         let decided_to = self.learner.decided_to();
         self.acceptor.advance_floor(decided_to);
@@ -282,9 +283,9 @@ impl Node {
         }
     }
 
-    /// Followers learn what is decided with the next proposal; if none is in flight that could
-    /// bring one about, they are told at once. So they are of a new era, as they enter none that
-    /// they have not decided ([ballot-5]).
+    /// Announces decisions. Followers learn what is decided with the next proposal; if none is in
+    /// flight that could bring one about, they are notified at once. Likewise of a new era, as they
+    /// enter none that they have not decided ([ballot-5]).
     pub(super) fn announce(&mut self, effects: &mut Effects) {
         let Some(leading) = &self.leading else { return };
         let decided_to = self.learner.decided_to();

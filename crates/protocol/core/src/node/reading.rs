@@ -37,7 +37,7 @@ impl Node {
         }
     }
 
-    /// [read-3]
+    /// [read-3] Handles a follower's request for a read index.
     pub(super) fn on_read_request(&mut self, from: NodeId, id: u64, effects: &mut Effects) {
         if self.leading.is_some() && self.offload.is_out() {
             let _ = self.look_next(Reader::Remote(from, id), effects);
@@ -53,7 +53,8 @@ impl Node {
         }
     }
 
-    /// [read-2] Starts a round when reads wait; ends it when nobody can have promised past us.
+    /// [read-2] Starts a round when reads wait; ends it when no higher ballot can have been
+    /// promised.
     pub(super) fn confirm_reads(&mut self, now: Time, effects: &mut Effects) {
         let own = self.options.member;
         loop {
@@ -84,8 +85,8 @@ impl Node {
         self.blocks_others(|member| by.contains(&member))
     }
 
-    /// Whether these members keep everybody else from leading: they meet every phase-1 quorum of
-    /// any era that a ballot after this leader's may be of.
+    /// Returns whether these members keep all others from leading: they meet every phase-1 quorum
+    /// of any era that a ballot after this leader's may be of.
     pub(super) fn blocks_others(&self, by: impl Fn(Member) -> bool) -> bool {
         let Some(leading) = &self.leading else {
             return false;

@@ -1,4 +1,4 @@
-//! What a node begins with: what the log gave back, or nothing.
+//! Initial state of a node: recovered from the log, or empty.
 
 use alloc::vec::Vec;
 
@@ -12,7 +12,7 @@ use crate::{
     value::Value,
 };
 
-/// What the log gave back. [`Recovered::founded`] is a node that has never run.
+/// State recovered from the log. [`Recovered::founded`] is a node that has never run.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Recovered {
     /// As restated by the last log write. Below `hard.decided_to` everything was decided here, and
@@ -23,7 +23,7 @@ pub struct Recovered {
     /// Slots below are decided, and their values are here: `hard.decided_to`, or the first slot
     /// that is lost ([disk-8]).
     pub decided_to: Slot,
-    /// What was decided here and must be learned again.
+    /// Slots that were decided here and must be learned again.
     pub lost: Lost,
     /// The configuration in force at `decided_to`, its era, and the one before it.
     pub eras: Eras,
@@ -37,12 +37,14 @@ pub struct Recovered {
 }
 
 impl Recovered {
-    /// What a log from `log_start` on leads to. `base` are the eras there: of the founding, or of
-    /// the snapshot that stands for what is below. `changes` are the reconfigurations that the log
-    /// holds below `hard.decided_to`, in order; `lost` the slots there that it has lost.
+    /// Returns the state that a log from `log_start` on leads to. `base` are the eras there: of the
+    /// founding, or of the snapshot that stands for what is below. `changes` are the
+    /// reconfigurations that the log holds below `hard.decided_to`, in order; `lost` the slots
+    /// there that it has lost.
     ///
-    /// [snap-3] Whatever is told of slots below `log_start` is ignored. A node that crashed when it
-    /// had just installed a snapshot finds a hard state of before: the snapshot counts.
+    /// [snap-3] Anything in the arguments about slots below `log_start` is ignored. A node that
+    /// crashed when it had just installed a snapshot finds an older hard state: the snapshot
+    /// counts.
     pub fn replayed(
         mut hard: HardState,
         log_start: Slot,
@@ -74,7 +76,7 @@ impl Recovered {
         }
     }
 
-    /// The same of an auxiliary's log, with nothing in place of what was below its start
+    /// Returns the same for an auxiliary's log, with nothing in place of what was below its start
     /// ([trim-1]): the changes that it holds are not the next to `known`.
     pub fn hollow(mut self, known: Eras) -> Self {
         self.hollow = true;
@@ -82,7 +84,7 @@ impl Recovered {
         self
     }
 
-    /// A node at the beginning of the log, with the founding configuration ([era-11]).
+    /// Creates a node at the beginning of the log, with the founding configuration ([era-11]).
     pub fn founded(configuration: Configuration) -> Self {
         let hard =
             HardState { decided_to: Slot::FIRST, voted_to: Slot::FIRST, ..HardState::default() };
@@ -104,7 +106,7 @@ mod tests {
     use super::*;
     use crate::{ballot::Era, class::Class, configuration::Change, node_id::Member};
 
-    /// [snap-3] A node crashed when it had just installed a snapshot: its log tells of before.
+    /// [snap-3] A node crashed when it had just installed a snapshot: its log is older.
     #[test]
     fn snapshot_counts_whatever_the_log_says_of_before() {
         let change = |era| Value::Reconfigure { era: Era(era), change: Change::Multiply(2) };

@@ -1,4 +1,4 @@
-//! What a member of a ring does with its own vote and with those of others ([ring-2]–[ring-8]).
+//! A ring member's handling of its own vote and of others' ([ring-2]–[ring-8]).
 
 use super::Node;
 use crate::{
@@ -14,7 +14,7 @@ use crate::{
 };
 
 impl Node {
-    /// [ring-1] The leader of `ballot` says which way votes take.
+    /// [ring-1] Notes the route of votes that the leader of `ballot` laid.
     pub(super) fn on_lay(
         &mut self,
         from: NodeId,
@@ -31,7 +31,7 @@ impl Node {
         }
         let own = self.options.member;
         if self.voted.run().ballot == ballot && !self.relay.spares(ballot, own) {
-            // [ring-8] Who voted silently so far says at once how far it really is.
+            // [ring-8] A member that voted silently reports at once how far it really is.
             self.report_run(effects);
         }
     }
@@ -61,7 +61,7 @@ impl Node {
         self.relay.hear(now, own, vote, class);
     }
 
-    /// How far the own votes in the newest ballot are, at the class of the group.
+    /// Returns the end of the own votes in the newest ballot, at the class of the group.
     pub(super) fn own_voted_to(&self) -> Slot {
         match self.pending.class() {
             Class::Volatile => self.voted.run().to,
@@ -69,7 +69,7 @@ impl Node {
         }
     }
 
-    /// The own votes have grown: they go along the ring, straight, or nowhere.
+    /// Reports the own votes after they have grown: along the ring, directly, or nowhere.
     pub(super) fn report_news(&mut self, now: Time, effects: &mut Effects) {
         let ballot = self.voted.run().ballot;
         if !self.relay.is_laid(ballot) {
@@ -78,7 +78,7 @@ impl Node {
         self.relay.votes(now);
     }
 
-    /// The own votes are on stable storage as far as they go: where votes in memory count, no news
+    /// Reports that the own votes are all on stable storage: where votes in memory count, no news
     /// for a ring.
     pub(super) fn report_durable(&mut self, now: Time, effects: &mut Effects) {
         let laid = self.relay.is_laid(self.voted.run().ballot);
@@ -107,13 +107,13 @@ impl Node {
         }
     }
 
-    /// How far this node's votes in the newest ballot are, as it may be said now.
+    /// Returns the statement that may be made now of this node's votes in the newest ballot.
     pub(super) fn own_statement(&self) -> Option<Durable<Statement>> {
         let run = self.voted.run();
         self.pending.vote(run, self.voted.run_durable_to())
     }
 
-    /// [learn-1] Who has got weight says how far its votes are: so far they were silent.
+    /// [learn-1] Reports the votes of a member that has got weight: until then they were silent.
     pub(super) fn speak_up(&mut self, effects: &mut Effects) {
         let run = self.voted.run();
         let voted = run.from < run.to && run.ballot.node != self.options.member.node;
@@ -122,8 +122,9 @@ impl Node {
         }
     }
 
-    /// [learn-1] Who has no weight votes silently: nobody counts it. An auxiliary may not know that
-    /// it has some ([aux-1]): it was told, or lacks what would tell.
+    /// [learn-1] Returns whether this node's votes count: a node without weight votes silently. An
+    /// auxiliary may not know that it has some ([aux-1]): it was notified, or lacks the log that
+    /// would show it.
     pub(super) fn is_heard(&self) -> bool {
         let configuration = self.learner.eras().current();
         let member = configuration.position(self.options.member).is_some();
@@ -165,7 +166,7 @@ mod tests {
         step(node, 200_002, input)
     }
 
-    /// Node 1 of three leads, and its vote for a no-op in slot 1 stands.
+    /// Returns node 1 of three, which leads, and whose vote for a no-op in slot 1 stands.
     fn leader() -> (Node, Ballot, u64) {
         let options = Options {
             member: OWN,
@@ -216,8 +217,8 @@ mod tests {
         (node, ballot, check)
     }
 
-    /// [ring-3], [class-4] A vote that took the ring is its member's, of that incarnation: one of
-    /// before is nobody's.
+    /// [ring-3], [class-4] A vote that took the ring is its member's, of that incarnation: a vote
+    /// of an earlier one does not count.
     #[test]
     fn a_vote_of_an_earlier_incarnation_is_nobodys() {
         let (mut node, ballot, check) = leader();

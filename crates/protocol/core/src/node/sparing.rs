@@ -1,5 +1,4 @@
-//! What is particular about an auxiliary: what it does not learn, and what it may forget ([aux-1],
-//! [trim-1]).
+//! Particulars of an auxiliary: what it does not learn, and what it may forget ([aux-1], [trim-1]).
 //!
 //! An auxiliary that was engaged keeps its votes, bytes included, in its log. It knows them to be
 //! decided as any follower does ([decide-2]), from where its log begins; of what is below it knows
@@ -13,11 +12,11 @@ use crate::{
     slot::Slot,
 };
 
-/// An auxiliary learns what lies between it and its votes if that is no more than so much.
+/// Most slots between an auxiliary and its votes that it learns.
 const NEAR_SLOTS: u64 = 4096;
 
 impl Node {
-    /// Whether this node is an auxiliary, as far as it has heard.
+    /// Returns whether this node is an auxiliary, as far as it knows.
     pub fn is_auxiliary(&self) -> bool {
         self.spared.told().unwrap_or_else(|| {
             let configuration = self.learner.eras().current();
@@ -25,20 +24,20 @@ impl Node {
         })
     }
 
-    /// Whether this node has no state, and no log, below [`Node::log_start`]: it forgot that as an
-    /// auxiliary. Only a snapshot makes it a replica again.
+    /// Returns whether this node has no state, and no log, below [`Node::log_start`]: it forgot
+    /// that as an auxiliary. Only a snapshot makes it a replica again.
     pub fn is_hollow(&self) -> bool {
         self.learner.is_hollow()
     }
 
-    /// The leader said what this node is, and what full replicas hold.
+    /// Notes the leader's message of this node's role, and of what full replicas hold.
     pub(super) fn note_role(&mut self, beat: &Heartbeat) {
         self.spared.tell(beat.auxiliary, beat.held_by_quorum);
         self.spared.announce(beat.decided_to);
     }
 
-    /// [p2-3] Slots below are decided, as far as an acceptor that learns little may know. Nobody
-    /// waits for its votes there.
+    /// [p2-3] Returns the end of the slots known to be decided, as far as an acceptor that learns
+    /// little may know. Its votes there are not needed.
     pub(super) fn announced(&self) -> Slot {
         let (decided_to, announced) = (self.learner.decided_to(), self.spared.announced());
         if announced > decided_to && self.is_auxiliary() { announced } else { decided_to }
@@ -70,7 +69,7 @@ impl Node {
         (apart || (kept && (some || served))).then_some(to)
     }
 
-    /// The log begins with `to` now, durably, and nothing stands for what was below.
+    /// Notes that the log begins with `to` now, durably, and nothing stands for what was below.
     pub(super) fn on_forgotten(&mut self, to: Slot) {
         self.spared.begins_at(to);
         self.learner.forget(to);
@@ -79,8 +78,9 @@ impl Node {
         self.voted.join_run();
     }
 
-    /// How far this node wants to learn what is decided: an auxiliary only up to its own votes, and
-    /// only if that is not far; or as far as it must to enter an era ([ballot-5]).
+    /// Returns the end of the decided slots that this node wants to learn: an auxiliary only up to
+    /// its own votes, and only if that is not far; or as far as it must to enter an era
+    /// ([ballot-5]).
     pub(super) fn learns_to(&self) -> Slot {
         if !self.is_auxiliary() {
             return Slot(u64::MAX);
@@ -108,12 +108,12 @@ impl Node {
         }
     }
 
-    /// Whether this node is to be a full replica, and no log tells what it forgot.
+    /// Returns whether this node is to be a full replica, and no log has what it forgot.
     pub(super) fn needs_state(&self) -> bool {
         self.is_hollow() && !self.is_auxiliary()
     }
 
-    /// Whether something is missing here that this node wants, and that a log may tell.
+    /// Returns whether slots are missing here that this node wants, and that a log may have.
     pub(super) fn is_behind(&self) -> bool {
         let decided_to = self.learner.decided_to();
         self.catchup.is_behind(decided_to) && decided_to < self.learns_to() && !self.needs_state()

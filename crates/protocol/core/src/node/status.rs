@@ -21,12 +21,12 @@ use crate::{
 };
 
 impl Node {
-    /// [ballot-1] Whether this node can never campaign again, in any era.
+    /// [ballot-1] Returns whether this node can never campaign again, in any era.
     pub fn is_out_of_rounds(&self) -> bool {
         self.rounds.are_used_up()
     }
 
-    /// Whether this node may lead ([aux-3]).
+    /// Returns whether this node may lead ([aux-3]).
     pub(super) fn may_lead(&self) -> bool {
         let own = self.learner.eras().current().position(self.options.member);
         let auxiliary = |at: usize| self.learner.eras().current().members()[at].auxiliary;
@@ -37,7 +37,7 @@ impl Node {
             && self.learner.lost().is_empty()
     }
 
-    /// What this node is at the moment.
+    /// Returns the present role of this node.
     pub fn role(&self) -> Role {
         let configuration = self.learner.eras().current();
         match configuration.position(self.options.member) {
@@ -49,18 +49,19 @@ impl Node {
         }
     }
 
-    /// Who leads, as far as this node knows.
+    /// Returns the leader, as far as this node knows.
     pub fn leader(&self) -> Option<NodeId> {
         self.election.leader()
     }
 
-    /// Whether a proposal would be taken now: this node leads, hands nothing over, has room.
+    /// Returns whether a proposal would be taken now: this node leads, hands nothing over, has
+    /// room.
     pub fn can_propose(&self) -> bool {
         self.refusal().is_none() && self.has_room(1)
     }
 
-    /// Whether a leader moves into an era without a casting vote, and so gives no slot out until a
-    /// quorum has answered ([cast-5]).
+    /// Returns whether a leader moves into an era without a casting vote, and so assigns no slot
+    /// until a quorum has answered ([cast-5]).
     pub fn pauses_for_era(&self) -> bool {
         let asks_everybody = |phase1: &Phase1| phase1.asked == Asked::Everybody;
         let leading = self.leading.as_ref();
@@ -68,55 +69,55 @@ impl Node {
             && self.phase1.as_ref().is_some_and(asks_everybody)
     }
 
-    /// Whether a device may vote for this node, or gives out slots for it.
+    /// Returns whether a device may vote for this node, or assigns slots for it.
     pub fn uses_device(&self) -> bool {
         self.fence.armed().is_some() || self.offload.is_out()
     }
 
-    /// The ballot that this node's device votes in, by its own word; and whether it gives out
-    /// slots.
+    /// Returns the ballot that this node's device votes in, by its own report; and whether it
+    /// assigns slots.
     pub fn device(&self) -> (Option<Ballot>, bool) {
         let armed = self.fence.armed();
         (armed.filter(|ballot| self.fence.votes_in(*ballot)), self.offload.is_out())
     }
 
-    /// Whether this node leads, and hands that over.
+    /// Returns whether this node leads and is handing leadership over.
     pub fn is_handing_over(&self) -> bool {
         self.transfer.is_some()
     }
 
-    /// The ballot that this node leads or follows.
+    /// Returns the ballot that this node leads or follows.
     pub fn ballot(&self) -> Ballot {
         self.election.leader_ballot().unwrap_or_else(|| self.acceptor.promised())
     }
 
-    /// The era that `decided_to` is in.
+    /// Returns the era that `decided_to` is in.
     pub fn era(&self) -> Era {
         self.learner.eras().era()
     }
 
-    /// The configuration in force at `decided_to`.
+    /// Returns the configuration in force at `decided_to`.
     pub fn configuration(&self) -> &Configuration {
         self.learner.eras().current()
     }
 
-    /// Every slot below is decided, and its value with bytes is here.
+    /// Returns the slot below which every slot is decided, and its value with bytes is here.
     pub fn decided_to(&self) -> Slot {
         self.learner.decided_to()
     }
 
-    /// The first slot that is told by the log; a snapshot stands for what is below ([snap-3]).
+    /// Returns the first slot of the log; a snapshot stands for what is below ([snap-3]).
     pub fn log_start(&self) -> Slot {
         self.learner.log_start()
     }
 
-    /// The eras at `decided_to`. A snapshot takes its own from what was applied, not from here
-    /// ([snap-1]).
+    /// Returns the eras at `decided_to`. A snapshot takes its own from what was applied, not from
+    /// here ([snap-1]).
     pub fn eras(&self) -> &Eras {
         self.learner.eras()
     }
 
-    /// What the others hold, as far as this node knows. Never falls while the node runs.
+    /// Returns what the others hold, as far as this node knows. Never falls while the node runs.
     pub fn held(&self) -> Held {
         self.held
     }
@@ -135,7 +136,8 @@ impl Node {
         }
     }
 
-    /// The same, and a restart would know it. Less than [`Node::held_to`] while nothing is written.
+    /// Returns the part of that which a restart would know. Less than [`Node::held_to`] while
+    /// nothing is written.
     pub(super) fn keeps_to(&self) -> Slot {
         match self.pending.class() {
             Class::Volatile => self.held_to(),
@@ -154,62 +156,65 @@ impl Node {
         self.learner.knows_to()
     }
 
-    /// More is known of what the others hold.
+    /// Notes newer knowledge of what the others hold.
     pub(super) fn note_held(&mut self, held: Held) {
         self.held.all = self.held.all.max(held.all);
         self.held.quorum = self.held.quorum.max(held.quorum);
     }
 
-    /// How many slots [`Node::relearning`] speaks of. The first may have been learned in part.
+    /// Returns the number of slots that [`Node::relearning`] covers. The first may have been
+    /// learned in part.
     pub fn lost_slots(&self) -> u64 {
         self.learner.lost().slots()
     }
 
-    /// What this node decided before it was started, lost, and is learning again: the first slot of
-    /// it, and how many questions for that nobody answered.
+    /// Returns the slots that this node decided before it was started, lost, and is learning again:
+    /// the first of them, and the number of unanswered questions for it.
     pub fn relearning(&self) -> Option<(Slot, u32)> {
         let lost = !self.learner.lost().is_empty();
         lost.then(|| (self.learner.decided_to(), self.catchup.fruitless()))
     }
 
-    /// Every slot below is known to be decided, here or elsewhere.
+    /// Returns the slot below which every slot is known to be decided, here or elsewhere.
     pub fn known_to(&self) -> Slot {
         self.decided_to().max(self.catchup.target())
     }
 
-    /// Every slot below is decided, or voted for here, by records on stable storage.
+    /// Returns the slot below which every slot is decided, or voted for here, by records on stable
+    /// storage.
     pub fn durable_to(&self) -> Slot {
         self.voted.durable_to()
     }
 
-    /// The last record on stable storage.
+    /// Returns the last record on stable storage.
     pub fn persisted_to(&self) -> RecordSeq {
         self.pending.persisted_to()
     }
 
-    /// The acceptor, for invariants.
+    /// Returns the acceptor, for invariants.
     pub fn acceptor(&self) -> &Acceptor {
         &self.acceptor
     }
 
-    /// The votes in the newest ballot, for invariants.
+    /// Returns the votes in the newest ballot, for invariants.
     pub fn run(&self) -> &Run {
         self.voted.run()
     }
 
-    /// Phase 2, while this node leads, for invariants.
+    /// Returns phase 2, while this node leads, for invariants.
     pub fn leading(&self) -> Option<&Leading> {
         self.leading.as_ref()
     }
 
-    /// Phase 1 in progress, for invariants.
+    /// Returns phase 1 in progress, for invariants.
     pub fn phase1(&self) -> Option<&Phase1> {
         self.phase1.as_ref()
     }
 
-    /// What the log restates with each batch. Pair it with each record as it is appended.
+    /// Returns the state that the log restates with each batch. Pair it with each record as it is
+    /// appended.
     ///
-    /// [disk-8] What was decided stays decided for the log, lost or not: below it votes are
+    /// [disk-8] For the log, decided slots stay decided, lost or not: below them votes are
     /// forgotten.
     pub fn hard_state(&self) -> HardState {
         HardState {
@@ -220,7 +225,7 @@ impl Node {
         }
     }
 
-    /// Whether this peer should not lead, as it said last to this node as its leader.
+    /// Returns whether this peer should not lead, by its last report to this node as its leader.
     pub fn is_unfit(&self, peer: NodeId) -> bool {
         self.peers.peer(peer).is_some_and(|peer| peer.unfit)
     }
@@ -232,8 +237,8 @@ impl Node {
         peer.map_or(Slot(0), |peer| peer.held_to)
     }
 
-    /// How far each peer's votes are behind what this leader has proposed: ⟨node, heard of within
-    /// the election time-out, slots behind⟩. Empty unless leading.
+    /// Returns how far each peer's votes lag what this leader has proposed: ⟨node, answered within
+    /// the election time-out, slots of lag⟩. Empty unless leading.
     pub fn followers(&self, now: Time) -> Vec<(NodeId, bool, u64)> {
         let Some(leading) = &self.leading else {
             return Vec::new();

@@ -1,4 +1,4 @@
-//! What happens when nothing happens: heartbeats, time-outs, elections ([live-1]–[live-4]).
+//! Actions of time alone: heartbeats, time-outs, elections ([live-1]–[live-4]).
 
 use super::Node;
 use crate::{
@@ -13,8 +13,8 @@ use crate::{
     time::Time,
 };
 
-/// A node that needs a snapshot leaves the field to others for as many questions: by then nobody
-/// leads who could send it one, or nobody has it, and votes may tell what the log does not.
+/// Questions for which a node that needs a snapshot leaves the field to others: after that many no
+/// leader could send it one, or no node has it, and votes may show what the log does not.
 const QUESTIONS_IN_VAIN: u32 = 32;
 
 /// [live-6] A node that should rather not lead leaves as many time-outs to the others. The second
@@ -44,7 +44,7 @@ impl Node {
         }
     }
 
-    /// [live-5] Nobody is blamed for what this node did not read while it stood still.
+    /// [live-5] Excuses other nodes for messages that this node did not read while it stood still.
     pub(super) fn on_late(&mut self, now: Time, us: u64) {
         self.pauses.note(now, us);
         self.election.excuse(now, us);
@@ -52,8 +52,8 @@ impl Node {
         self.bear_pauses(now);
     }
 
-    /// [live-5] Silence is borne for as long as nodes are late: whoever leads asks all, the others
-    /// their leader.
+    /// [live-5] Bears silence for as long as nodes are late: a leader goes by all peers, a follower
+    /// by its leader.
     pub(super) fn bear_pauses(&mut self, now: Time) {
         let others_us = match &self.leading {
             Some(_) => self.peers.late_us(),
@@ -71,8 +71,8 @@ impl Node {
         self.may_lead() && configuration.is_quorum(Phase::One, own)
     }
 
-    /// [lie-6] Campaigns as a quorum by itself, which asks nobody: not before nodes that know more
-    /// have had the time to connect, nor while one of them does know more.
+    /// [lie-6] Campaigns as a quorum by itself, which asks no other node: not before nodes that
+    /// know more have had the time to connect, nor while one of them does know more.
     fn lead_alone(&mut self, now: Time, effects: &mut Effects) {
         if let Some(until) = self.timers.waits_alone(now) {
             effects.explain(Explanation::WaitsAlone { us: until.since_us(now) });
@@ -101,8 +101,8 @@ impl Node {
         if !self.peers.quorum_heard(configuration, self.options.member, now, patience) {
             return self.step_down(now, End::QuorumSilent, effects);
         }
-        // [value-4] Nobody delivers the bytes of an inherited value: a new ballot, whose quorum may
-        // do without who reported it.
+        // [value-4] No peer delivers the bytes of an inherited value: a new ballot, whose quorum
+        // may do without the peer that reported it.
         let stuck = self.waiting.since().is_some_and(|at| now.since_us(at) > patience);
         // [cast-5] A casting phase 1 may itself wait for what those bytes would decide: who was
         // asked for a promise has lost votes there, and answers when it has learned what stands in
@@ -115,8 +115,8 @@ impl Node {
             self.phase1 = None;
             self.campaign(Asked::Everybody, Campaign::MissingBytes, effects);
         }
-        // [p1-5] The same for slots that somebody who promised has forgotten as decided, and for
-        // their teacher: everybody was asked twice.
+        // [p1-5] The same for slots that a member that promised has forgotten as decided, and for
+        // their teacher: all peers were asked twice.
         let waits = self.phase1.as_ref().map(|phase1| phase1.stage) == Some(Stage::CatchingUp);
         if waits && self.catchup.fruitless() as usize > 2 * self.peers.connected().count() {
             self.catchup.start_over();
@@ -179,7 +179,7 @@ impl Node {
         effects.send_all(self.peers.connected(), &Message::PreVote { ballot });
     }
 
-    /// [live-1] Would this node promise? Asking changes nothing here.
+    /// [live-1] Answers whether this node would promise. Asking changes nothing here.
     pub(super) fn on_pre_vote(
         &mut self,
         now: Time,
@@ -235,7 +235,7 @@ impl Node {
         }
     }
 
-    /// When the next `Input::Tick` is due.
+    /// Returns when the next `Input::Tick` is due.
     pub(super) fn wake_at(&self) -> Time {
         let patience = self.election.patience_us();
         let turn = match &self.leading {

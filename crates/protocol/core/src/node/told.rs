@@ -1,13 +1,13 @@
-//! What the caller was told about this node, so that only changes are told.
+//! Last notifications to the caller about this node, so that only changes are sent.
 
 use crate::{ballot::Ballot, effect::Role, time::Time};
 
-/// What was said last.
+/// The last notifications.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Told {
     role: (Role, Option<Ballot>),
     wake: Time,
-    /// Whether its votes count.
+    /// The node's votes count.
     heard: bool,
 }
 
@@ -18,22 +18,23 @@ impl Default for Told {
 }
 
 impl Told {
-    /// Whether this role, and the leader's ballot, are news.
+    /// Returns whether this role, and the leader's ballot, are news.
     pub(super) fn is_news(&mut self, role: Role, leader: Option<Ballot>) -> bool {
         core::mem::replace(&mut self.role, (role, leader)) != (role, leader)
     }
 
-    /// Whether votes of this node count now, and did not before.
+    /// Returns whether votes of this node count now, and did not before.
     pub(super) fn is_heard_anew(&mut self, heard: bool) -> bool {
         heard && !core::mem::replace(&mut self.heard, heard)
     }
 
-    /// Whether the caller was to wake this node at another time.
+    /// Returns whether the caller was to wake this node at another time.
     pub(super) fn is_other_time(&mut self, wake: Time) -> bool {
         core::mem::replace(&mut self.wake, wake) != wake
     }
 
-    /// The caller woke this node as it was told to; it is told the next time again, whatever it is.
+    /// Notes that the caller woke this node as requested; the next time is sent again, whatever it
+    /// is.
     pub(super) fn woken(&mut self) {
         self.wake = Time(0);
     }

@@ -16,7 +16,7 @@ use crate::{
 };
 
 impl Node {
-    /// [p1-2] "Promise me", from any node, member or not ([ballot-4]).
+    /// [p1-2] Answers "promise me", from any node, member or not ([ballot-4]).
     pub(super) fn on_phase1a(
         &mut self,
         now: Time,
@@ -52,7 +52,7 @@ impl Node {
                 if raises {
                     self.promise(ballot, effects);
                     if from != self.options.member.node {
-                        // Somebody else leads now, or tries to: do not compete at once.
+                        // Another node leads now, or tries to: do not compete at once.
                         self.yield_to(now, ballot, effects);
                     }
                 }
@@ -88,7 +88,7 @@ impl Node {
         self.pending.park_promise(self.acceptor.promised_by(), to, promise);
     }
 
-    /// "Vote for this."
+    /// Handles "vote for this".
     pub(super) fn on_phase2a(
         &mut self,
         now: Time,
@@ -203,7 +203,7 @@ impl Node {
         seq
     }
 
-    /// The votes in the newest ballot are this run now, once its last record is on stable storage.
+    /// Makes this run the votes in the newest ballot, once its last record is on stable storage.
     pub(super) fn runs_to(
         &mut self,
         now: Time,
@@ -223,7 +223,8 @@ impl Node {
         }
     }
 
-    /// Whether a proposal is for a slot whose bytes stay, once they are here: within the window.
+    /// Returns whether a proposal is for a slot whose bytes stay, once they are here: within the
+    /// window.
     fn is_near(&self, m: &Phase2a) -> bool {
         m.range.from < self.learner.decided_to().plus(self.options.window_slots)
     }
@@ -237,7 +238,7 @@ impl Node {
         held: bool,
         effects: &mut Effects,
     ) {
-        // Far ahead nobody keeps bytes for a vote to come, unless he is asked to.
+        // Far ahead no node keeps bytes for a later vote, unless it is asked to.
         let held = held && self.is_near(&m);
         self.waiting.push(now, m, held, self.options.inflight_max);
         if m.value.has_bytes() && !held {
@@ -314,7 +315,7 @@ impl Node {
         }
     }
 
-    /// A statement of this node to itself.
+    /// Handles a statement of this node to itself.
     fn take_own(&mut self, statement: Statement, effects: &mut Effects) {
         let own = self.options.member;
         match statement {
@@ -343,7 +344,7 @@ mod tests {
 
     const WINDOW: u64 = 4;
 
-    /// A proposal of node 2, whose batch is named after its slot.
+    /// Returns a proposal of node 2, whose batch is named after its slot.
     fn proposal(slot: u64, decided_to: u64) -> Message {
         let ballot = Ballot { era: Era(0), round: 1, node: NodeId(2) };
         Message::Phase2a(Phase2a {
@@ -358,8 +359,8 @@ mod tests {
         })
     }
 
-    /// The slots that a node looks for bytes for, which voted in slot 1 and hears of a proposal
-    /// behind a gap, bytes and all, and that slot 1 is decided.
+    /// Returns the slots that a node looks for bytes for, which voted in slot 1 and receives a
+    /// proposal after a gap, bytes and all, and that slot 1 is decided.
     fn looked_for(slot: u64) -> Vec<u64> {
         let members = [1, 2, 3].map(Member::first);
         let options = Options {
@@ -393,9 +394,9 @@ mod tests {
         found
     }
 
-    /// [gap-1], [value-3] Nobody keeps the bytes of a slot beyond the window. When the proposal
-    /// itself says what was decided, and so brings its slot within it, they have to be asked for:
-    /// by the time it has its turn they may be gone.
+    /// [gap-1], [value-3] No node keeps the bytes of a slot beyond the window. When the proposal
+    /// itself carries the decided slot, and so brings its slot within it, they have to be asked
+    /// for: by the time it has its turn they may be gone.
     #[test]
     fn bytes_that_came_for_a_slot_beyond_the_window_are_looked_for() {
         assert_eq!(looked_for(WINDOW), [0; 0], "within it they stay");

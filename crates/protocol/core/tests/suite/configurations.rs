@@ -167,7 +167,7 @@ fn casting_splits_follow_the_published_example() {
             .all(|gone| configuration.is_quorum(Phase::Two, without(gone)));
         assert_eq!(any, survives, "{configuration} without any one node");
     }
-    // Somebody who cannot be reached is in neither set.
+    // A member that cannot be reached is in neither set.
     let three = majority(&[1, 1, 1]);
     assert_eq!(split(&three, Member::first(1), |member| member.node != NodeId(3), |_| true), None);
 }

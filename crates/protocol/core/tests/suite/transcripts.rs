@@ -1,5 +1,5 @@
-//! Transcripts: what exactly do nodes say to each other? Each file in `testdata` is a story told
-//! in commands; the lines below `----` are what the production core answered.
+//! Transcripts: the exact exchanges between nodes. Each file in `testdata` is a story told in
+//! commands; the lines below `----` are the answers of the production core.
 //!
 //! `REWRITE=1 cargo test -p quorate-core --test transcripts` writes the answers again: the diff is
 //! the review. The grammar of each command stands at its handler in `stage/mod.rs`.
@@ -74,7 +74,7 @@ macro_rules! stories {
             run(&Path::new("tests/testdata").join(concat!(stringify!($name), ".txt")));
         })*
 
-        /// A story that no test runs would be a story nobody checks.
+        /// Every story in the folder is run by a test.
         #[test]
         fn every_file_is_run() {
             let known = [$(concat!(stringify!($name), ".txt")),*];

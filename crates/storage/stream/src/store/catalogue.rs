@@ -24,7 +24,7 @@ pub(super) const ATTEMPTS_MAX: u32 = 1 << 31;
 /// Streams by their names.
 pub(super) type Streams = BTreeMap<StreamName, Stream>;
 
-/// What a catalogue says.
+/// Encodes a catalogue.
 pub(super) fn encode(at: Slot, layout: Layout, streams: &Streams) -> Vec<u8> {
     let mut out = MAGIC.to_vec();
     put16(&mut out, VERSION);
@@ -79,7 +79,7 @@ fn put64(out: &mut Vec<u8>, number: u64) {
     out.extend_from_slice(&number.to_le_bytes());
 }
 
-/// What a catalogue was read to say.
+/// A decoded catalogue.
 #[derive(Debug)]
 pub(super) struct Catalogue<'a> {
     pub(super) at: Slot,
@@ -196,7 +196,7 @@ impl Catalogue<'_> {
     }
 }
 
-/// What was not read yet.
+/// The fields that were not read yet.
 #[derive(Debug)]
 pub(super) struct Fields<'a>(pub(super) &'a [u8]);
 

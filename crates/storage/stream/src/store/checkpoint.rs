@@ -19,7 +19,7 @@ use super::{
     space::{Made, Purpose},
 };
 
-/// It writes or flushes one thing at a time.
+/// A checkpoint writes or flushes one thing at a time.
 pub(super) const OPERATIONS_MAX: usize = 1;
 /// A catalogue is written in pieces of this size.
 const PIECE_BYTES: usize = 256 << 10;
@@ -44,14 +44,14 @@ pub(super) struct Checkpoint {
     /// The catalogue.
     bytes: Vec<u8>,
     checksum: u32,
-    /// It names no write from this number on.
+    /// The catalogue names no write from this number on.
     barrier: u64,
     /// Chunks that it does not name any more.
     leaving: Vec<Address>,
     stage: Stage,
     /// Something is in flight for it.
     busy: bool,
-    /// It has waited for room: what it says may be less by now.
+    /// The checkpoint has waited for space: its contents may be less by now.
     stale: bool,
     patience: Patience,
     short: Option<String>,
@@ -78,7 +78,7 @@ impl Checkpoint {
         self.short.as_deref()
     }
 
-    /// Something lacks, and is tried again later.
+    /// Notes that a resource is missing; the step is tried again later.
     fn wait(&mut self, why: &DiskError) {
         self.patience.failed();
         self.short = Some(why.to_string());
@@ -89,7 +89,7 @@ impl Checkpoint {
         self.busy = false;
     }
 
-    /// What lacked is there.
+    /// Notes that the missing resource is there.
     fn lacks_nothing(&mut self) {
         self.patience.succeeded();
         self.short = None;
@@ -124,7 +124,7 @@ impl Store {
         true
     }
 
-    /// Whether a checkpoint is being made.
+    /// Returns whether a checkpoint is being made.
     pub fn is_checkpointing(&self) -> bool {
         self.checkpoint.is_some()
     }
@@ -138,7 +138,7 @@ impl Store {
         checkpoint.stage = Stage::Writes;
     }
 
-    /// Whether it is the file that the catalogue is being written to.
+    /// Returns whether the catalogue is being written to this file.
     pub(super) fn is_catalogue(&self, file: FileId) -> bool {
         self.spare.is_some_and(|spare| spare.id() == file)
     }
@@ -154,7 +154,7 @@ impl Store {
         }
     }
 
-    /// As many steps as can be done now. An error is final.
+    /// Takes as many steps as can be done now. An error is final.
     fn steps<D: Disk>(
         &mut self,
         checkpoint: &mut Checkpoint,
@@ -236,7 +236,7 @@ impl Store {
         let needed = checkpoint.bytes.len() as u64;
         let dirty = self.limits.dirty_bytes_max as u64;
         let mut bytes = (2 * needed + dirty).next_multiple_of(BLOCK as u64);
-        // Files of chunks are told by their size.
+        // Files of chunks are recognised by their size.
         if bytes == self.layout.file_bytes() {
             bytes += BLOCK as u64;
         }
@@ -244,7 +244,7 @@ impl Store {
         checkpoint.busy = true;
     }
 
-    /// The file was made, or there is no room for it now.
+    /// Notes that the file was made, or that there is no space for it now.
     pub(super) fn catalogue_prepared<D: Disk>(&mut self, made: Made, disk: &mut D) {
         let made = made.map(|(number, bytes)| {
             let old = self.spare.replace(CatalogueFile { number, bytes });
@@ -265,7 +265,7 @@ impl Store {
         }
     }
 
-    /// A piece of the catalogue was written.
+    /// Notes that a piece of the catalogue was written.
     pub(super) fn catalogue_written(&mut self, result: Result<(), DiskError>) {
         let Some(checkpoint) = &mut self.checkpoint else {
             return;
@@ -279,7 +279,7 @@ impl Store {
         }
     }
 
-    /// A file was flushed.
+    /// Notes that a file was flushed.
     pub(super) fn flushed(&mut self, file: FileId, result: Result<(), DiskError>) {
         let Some(checkpoint) = &mut self.checkpoint else {
             return;
@@ -300,7 +300,7 @@ impl Store {
         }
     }
 
-    /// The small file names the catalogue, or not.
+    /// Notes whether the small file names the catalogue.
     pub(super) fn kept<D: Disk>(&mut self, result: Result<(), DiskError>, disk: &mut D) {
         let Some(checkpoint) = &mut self.checkpoint else {
             return;

@@ -1,4 +1,4 @@
-//! One chunk: which of its blocks were written, and their checksums.
+//! A chunk: its written blocks, and their checksums.
 
 use quorate_log::disk::{BLOCK, joined};
 
@@ -9,11 +9,11 @@ use super::layout::Address;
 pub(super) struct Span {
     /// First block, counted from the start of the chunk.
     pub(super) from: u16,
-    /// Behind the last.
+    /// One past the last block.
     pub(super) to: u16,
     /// CRC-32C of the blocks.
     pub(super) checksum: u32,
-    /// They are being written: whatever happens to that write happens to no other span.
+    /// The write of the blocks is in flight: a failure of it affects no other span.
     pub(super) pending: bool,
     /// Once it is not pending: it was written so that it is on stable storage, or survived a start.
     pub(super) durable: bool,
@@ -57,7 +57,7 @@ impl Chunk {
         free
     }
 
-    /// Whether one of these blocks has been written.
+    /// Returns whether one of these blocks has been written.
     pub(super) fn overlaps(&self, span: Span) -> bool {
         let overlaps = |known: &Span| known.from < span.to && span.from < known.to;
         self.spans.iter().any(overlaps)
@@ -72,7 +72,7 @@ impl Chunk {
         }
     }
 
-    /// The span at this block is written: with its neighbours in its unit it becomes one.
+    /// Marks the span at this block as written: with its neighbours in its unit it becomes one.
     pub(super) fn settle(&mut self, from: u16, unit_blocks: u16) {
         let Some(mut at) = self.spans.iter().position(|span| span.from == from) else {
             return;
@@ -109,8 +109,8 @@ impl Chunk {
         Some(self.spans.remove(at))
     }
 
-    /// The span that this block is in, and those that follow without a gap, as far as they are
-    /// written.
+    /// Returns the span that this block is in, and those that follow without a gap, as far as they
+    /// are written.
     pub(super) fn written_from(&self, block: u16) -> &[Span] {
         let at = self.spans.partition_point(|span| span.to <= block);
         let spans = &self.spans[at..];
@@ -126,7 +126,7 @@ impl Chunk {
         &spans[..count.count()]
     }
 
-    /// Whether these blocks are known by these checksums, or as part of something larger.
+    /// Returns whether these blocks are known by these checksums, or as part of a larger span.
     pub(super) fn still_has(&self, span: Span) -> bool {
         let has = |known: &Span| known.from <= span.from && span.to <= known.to;
         self.spans.iter().any(has)

@@ -1,4 +1,4 @@
-//! Why a store cannot be opened, and why a read gives no bytes.
+//! Errors of opening a store and of reading its bytes.
 
 use std::ops::Range;
 
@@ -14,7 +14,7 @@ pub enum StoreError {
     /// The disk refused or failed.
     #[error(transparent)]
     Disk(#[from] DiskError),
-    /// The small file that names the catalogue was changed by somebody else, or rotted.
+    /// The small file that names the catalogue was changed from outside, or rotted.
     #[error("the file {FILE} is damaged: {0}")]
     Pointer(&'static str),
     /// The file of the catalogue is not there, or too short: another folder may be mounted here.
@@ -28,7 +28,7 @@ pub enum StoreError {
     Catalogue {
         /// The number of its file.
         file: u64,
-        /// What is wrong, for a person.
+        /// Description of the error, for a person.
         reason: &'static str,
     },
     /// Sizes that no store can have.
@@ -39,15 +39,15 @@ pub enum StoreError {
 /// A read gave no bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Unread {
-    /// What the disk has is not what was put: another node has it, perhaps. See
+    /// The bytes on disk are not those that were put: another node has them, perhaps. See
     /// [`super::Store::lose`].
     #[error("bytes {range:?} of stream {stream:?} are damaged: {reason}")]
     Rotten {
-        /// Whose bytes.
+        /// The stream of the bytes.
         stream: StreamName,
         /// All that is damaged with the first byte that was asked for.
         range: Range<u64>,
-        /// What is wrong, for a person.
+        /// Description of the error, for a person.
         reason: String,
     },
     /// The byte is not held.

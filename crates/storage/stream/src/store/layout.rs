@@ -1,4 +1,4 @@
-//! How the bytes of streams are cut into files, chunks and units, and how many may wait in memory.
+//! Layout of the bytes of streams: files, chunks and units, and how many may wait in memory.
 
 use quorate_log::disk::{BLOCK, Family, FileId, Position};
 
@@ -6,7 +6,7 @@ use quorate_log::disk::{BLOCK, Family, FileId, Position};
 /// overflow.
 pub(super) const POSITION_MAX: u64 = 1 << 62;
 
-/// How files are cut. The one that a store was made with stays.
+/// Sizes of files and their parts. The layout that a store was made with stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// Bytes that share a checksum at most, and that are gathered before they are written: whole
@@ -25,7 +25,7 @@ impl Layout {
     /// Each free chunk is known by its address.
     const FILE_CHUNKS_MAX: u32 = 1 << 12;
 
-    /// This layout, if it can be worked with.
+    /// Checks that this layout can be worked with, and returns it.
     pub(super) fn checked(self) -> Option<Self> {
         let whole = (self.unit_bytes as usize).is_multiple_of(BLOCK)
             && self.unit_bytes > 0
@@ -61,19 +61,19 @@ impl Layout {
         blocks(u64::from(self.chunk_bytes))
     }
 
-    /// Which block of its chunk a position is in.
+    /// Returns the block of its chunk that a position is in.
     pub(super) fn block_of(self, position: u64) -> u16 {
         blocks(position % self.chunk())
     }
 
-    /// The place of a block of a chunk.
+    /// Returns the place of a block of a chunk.
     pub(super) fn place(self, address: Address, block: u16) -> Position {
         let offset = u64::from(address.index) * self.chunk() + u64::from(block) * BLOCK as u64;
         address.file_id().at(offset)
     }
 }
 
-/// So many bytes, of a chunk at most, in blocks.
+/// Converts bytes, of a chunk at most, to blocks.
 fn blocks(bytes: u64) -> u16 {
     u16::try_from(bytes / BLOCK as u64).expect("a chunk has at most 4096 blocks")
 }
@@ -83,24 +83,24 @@ fn blocks(bytes: u64) -> u16 {
 pub(super) struct Address {
     /// Number of the file.
     pub(super) file: u64,
-    /// Which of its chunks.
+    /// The chunk's index in its file.
     pub(super) index: u32,
 }
 
 impl Address {
-    /// The file that it is in.
+    /// Returns the file of this address.
     pub(super) fn file_id(self) -> FileId {
         FileId::new(Family::Stream, self.file)
     }
 }
 
-/// What a store may take.
+/// Resource limits of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoreLimits {
     /// Whole blocks that wait in memory for the disk, in all: from there on
     /// [`super::Store::has_room`] says no.
     pub dirty_bytes_max: usize,
-    /// Of those: what is gathered in the hope of more bytes of its unit.
+    /// The part of those that is gathered in the hope of more bytes of its unit.
     pub gathered_bytes_max: usize,
     /// Bytes of the disk that are left to others when a file of chunks is made.
     pub left_bytes: u64,

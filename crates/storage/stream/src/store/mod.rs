@@ -53,7 +53,7 @@ use writing::Writes;
 pub const OPERATIONS_MAX: usize =
     writing::WRITES_MAX + checkpoint::OPERATIONS_MAX + reading::ACTIVE_MAX;
 
-/// Where the bytes of streams are kept.
+/// Store of the bytes of streams.
 #[derive(Debug)]
 pub struct Store {
     limits: StoreLimits,
@@ -82,7 +82,7 @@ impl Store {
     /// store.
     pub const FILE: &'static str = pointer::FILE;
 
-    /// Whether this is to be handed to [`Self::on_completed`].
+    /// Returns whether this completion is to be passed to [`Self::on_completed`].
     pub fn concerns(completed: &Completed) -> bool {
         match completed {
             Completed::Written { file, .. }
@@ -124,21 +124,21 @@ impl Store {
         }
     }
 
-    /// Whether more may be put. If not, too much waits for the disk, or the store has failed: the
-    /// caller applies nothing until there is room.
+    /// Returns whether more may be put. If not, too much waits for the disk, or the store has
+    /// failed: the caller applies nothing until there is room.
     pub fn has_room(&self) -> bool {
         self.failure.is_none() && self.writes.dirty_bytes() < self.limits.dirty_bytes_max
     }
 
-    /// The end of what is held without a gap from `position` on; `position` itself if that byte is
-    /// not held.
+    /// Returns the end of what is held without a gap from `position` on; `position` itself if that
+    /// byte is not held.
     pub fn held_to(&self, stream: StreamName, position: u64) -> u64 {
         let known = self.streams.get(&stream);
         known.map_or(position, |known| known.held().end_of(position))
     }
 
-    /// The first byte that is held from there on, or of a later stream; without a place, the first
-    /// of all.
+    /// Returns the first byte that is held from there on, or of a later stream; without a place,
+    /// the first of all.
     pub fn next_held(&self, from: Option<(StreamName, u64)>) -> Option<(StreamName, u64)> {
         let lowest = StreamName { owner: NodeId(0), boot: 0, number: 0 };
         let first = from.map_or(lowest, |(stream, _)| stream);
@@ -149,7 +149,7 @@ impl Store {
         })
     }
 
-    /// What of a range is neither held nor dropped, in order.
+    /// Returns the parts of a range that are neither held nor dropped, in order.
     pub fn missing(&self, stream: StreamName, range: Range<u64>) -> Vec<Range<u64>> {
         match self.streams.get(&stream) {
             Some(known) => {
@@ -170,8 +170,8 @@ impl Store {
         }
     }
 
-    /// The stream begins at `position`: what is below is not kept, nor taken any more. Memory is
-    /// free at once, the disk with the next checkpoint.
+    /// Moves the start of the stream to `position`: bytes below are not kept, nor taken any more.
+    /// Memory is free at once, the disk with the next checkpoint.
     pub fn drop_below(&mut self, stream: StreamName, position: u64) {
         let position = position.min(layout::POSITION_MAX);
         let known = self.streams.entry(stream).or_default();
@@ -182,8 +182,8 @@ impl Store {
         self.released.extend(chunks);
     }
 
-    /// The stream ends at `position`: what was placed behind it is not needed. Memory is free at
-    /// once, the disk with the next checkpoint.
+    /// Ends the stream at `position`: bytes that were placed after it are not needed. Memory is
+    /// free at once, the disk with the next checkpoint.
     pub fn drop_above(&mut self, stream: StreamName, position: u64) {
         if let Some(known) = self.streams.get_mut(&stream) {
             let before = known.gathered();
@@ -194,8 +194,8 @@ impl Store {
         }
     }
 
-    /// The stream is gone, with all that is held of it and where it begins. Memory is free at once,
-    /// the disk with the next checkpoint.
+    /// Forgets the stream, with all that is held of it and its start. Memory is free at once, the
+    /// disk with the next checkpoint.
     pub fn forget(&mut self, stream: StreamName) {
         if let Some(known) = self.streams.remove(&stream) {
             self.writes.gathered(stream, known.gathered(), 0);
@@ -205,21 +205,21 @@ impl Store {
         }
     }
 
-    /// The streams of which something is held, or said where they begin: with that position.
+    /// Returns the streams with held bytes or a known start: with that position.
     pub fn streams(&self) -> impl Iterator<Item = (StreamName, u64)> {
         let streams = self.streams.iter();
         streams.map(|(name, known)| (*name, known.kept_from()))
     }
 
-    /// Whether a checkpoint is worth while for the room alone: as much waits for one as a file has,
-    /// and as is a good part of all; or whatever waits, on a full disk.
+    /// Returns whether a checkpoint is worthwhile for the space alone: as many chunks wait for one
+    /// as a file has, and as are a good part of all; or any number waits, on a full disk.
     pub fn is_due(&self) -> bool {
         let waiting = self.released.len() as u64;
         let worth = waiting >= self.checkpoint_chunks() || self.is_full();
         self.checkpoint.is_none() && waiting > 0 && worth
     }
 
-    /// Returns whether so many bytes are worth a checkpoint before all have come ([here-2]).
+    /// Returns whether this many bytes are worth a checkpoint before all have arrived ([here-2]).
     pub fn is_worth_saving(&self, bytes: u64) -> bool {
         bytes / self.layout.chunk() >= self.checkpoint_chunks()
     }
@@ -229,23 +229,24 @@ impl Store {
         u64::from(self.layout.file_chunks).max(self.space.used_chunks() / 16)
     }
 
-    /// Everything that was put for slots below this one survives a crash.
+    /// Returns the slot below which everything that was put survives a crash.
     pub fn checkpointed_to(&self) -> Slot {
         self.checkpointed_to
     }
 
-    /// Why the store writes no more, once a write or a flush has failed. What it has can be read.
+    /// Returns why the store writes no more, once a write or a flush has failed. Stored bytes can
+    /// be read.
     pub fn failure(&self) -> Option<&str> {
         self.failure.as_deref()
     }
 
-    /// What the store lacks and waits for: room on the disk, or descriptors.
+    /// Returns the resource that the store lacks and waits for: disk space, or descriptors.
     pub fn short(&self) -> Option<&str> {
         let checkpoint = self.checkpoint.as_ref().and_then(Checkpoint::short);
         self.space.short().or(checkpoint).or_else(|| self.writes.short())
     }
 
-    /// Whether what is put from now on has to wait in memory for room on the disk.
+    /// Returns whether bytes put from now on have to wait in memory for disk space.
     pub fn is_full(&self) -> bool {
         self.space.is_full()
     }
@@ -261,17 +262,17 @@ impl Store {
         self.space.file_bytes() + catalogues.map(|file| file.bytes).sum::<u64>()
     }
 
-    /// Whole blocks in memory that are not on the disk.
+    /// Returns the whole blocks in memory that are not on the disk, in bytes.
     pub fn dirty_bytes(&self) -> usize {
         self.writes.dirty_bytes()
     }
 
-    /// How files are cut: as the one who made the store asked for.
+    /// Returns the layout of files, as requested when the store was made.
     pub fn layout(&self) -> Layout {
         self.layout
     }
 
-    /// Something that the store asked for ended.
+    /// Handles the completion of an operation that the store asked for.
     pub fn on_completed<D: Disk>(&mut self, completed: Completed, disk: &mut D) {
         match completed {
             Completed::Written { token, file, output, result, .. } => {
@@ -323,7 +324,7 @@ impl Store {
         }
     }
 
-    /// Nothing is written any more ([disk-9]).
+    /// Stops all writes ([disk-9]).
     fn fail(&mut self, error: &DiskError) {
         if self.failure.is_none() {
             self.failure = Some(error.to_string());

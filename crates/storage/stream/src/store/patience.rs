@@ -1,4 +1,4 @@
-//! When something that failed is tried again. The store has no clock, so calls are counted.
+//! Retries of failed operations. The store has no clock, so calls are counted.
 
 /// Most calls that are let pass.
 const SKIPS_MAX: u32 = 256;
@@ -11,7 +11,7 @@ pub(super) struct Patience {
 }
 
 impl Patience {
-    /// Whether this call may try; one that may not is counted.
+    /// Returns whether this call may try; a call that may not is counted.
     pub(super) const fn may_try(&mut self) -> bool {
         if self.skips == 0 {
             return true;
@@ -20,13 +20,13 @@ impl Patience {
         false
     }
 
-    /// It failed again.
+    /// Notes another failure.
     pub(super) fn failed(&mut self) {
         self.skips = (1 << self.failures.min(10)).min(SKIPS_MAX);
         self.failures += 1;
     }
 
-    /// It went well.
+    /// Notes a success.
     pub(super) const fn succeeded(&mut self) {
         (self.failures, self.skips) = (0, 0);
     }

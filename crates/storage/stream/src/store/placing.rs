@@ -1,15 +1,15 @@
-//! Units that are on stable storage before a record speaks of them ([disk-5]), and how they are
-//! found again.
+//! Units that are on stable storage before a record names them ([disk-5]), and how they are found
+//! again.
 //!
-//! A unit that is *placed* is written at once, with those behind it that are here too, durably,
-//! before it is decided. The caller hears when it is there ([`Store::next_placed`]), and says in
-//! the record of its log where ([`Store::places`]); the record has none of the bytes. A start tells
-//! the store what such records say ([`Store::claim`]) before anything else is written: until the
-//! next checkpoint only they name those chunks.
+//! A unit that is *placed* is written at once, with those after it that are here too, durably,
+//! before it is decided. The caller is notified when it is there ([`Store::next_placed`]), and
+//! names the place in the record of its log ([`Store::places`]); the record has none of the bytes.
+//! A start passes the contents of such records to the store ([`Store::claim`]) before anything else
+//! is written: until the next checkpoint only they name those chunks.
 //!
-//! What a record says and is not true any more was freed since, and freed chunks are given out only
-//! behind a durable catalogue ([trim-4]): so a catalogue is believed before a record, and a later
-//! record before an earlier one. Should the bytes be others all the same, their checksums say so
+//! Places in a record that are not true any more were freed since, and freed chunks are reused only
+//! after a durable catalogue ([trim-4]): so a catalogue is believed before a record, and a later
+//! record before an earlier one. Should the bytes be others all the same, their checksums show it
 //! when they are read.
 
 use std::{collections::BTreeMap, ops::Range};
@@ -28,7 +28,7 @@ use super::{
 /// Blocks of a stream that are on stable storage: where, and what they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Which part of the stream its chunk holds, and which attempt at it the chunk is.
+    /// The part of the stream that the chunk holds, and the number of the attempt at it.
     key: (u64, u32),
     address: Address,
     /// Blocks of the chunk.
@@ -42,7 +42,7 @@ impl Place {
     /// As a record has it.
     pub const BYTES: usize = 32;
 
-    /// The bytes of these, for a record.
+    /// Encodes places for a record.
     pub fn encode_all(places: &[Self]) -> Vec<u8> {
         let mut out = Vec::with_capacity(places.len() * Self::BYTES);
         for place in places {
@@ -57,7 +57,7 @@ impl Place {
         out
     }
 
-    /// The reverse, of whatever bytes; `None` if they are no places. What places say is judged by
+    /// Decodes places from any bytes; `None` if they are no places. Their claims are judged by
     /// [`Store::claim`].
     pub fn decode_all(bytes: &[u8]) -> Option<Vec<Self>> {
         let mut fields = Fields(bytes);
@@ -84,7 +84,7 @@ impl Place {
         }
     }
 
-    /// Whether a store of this layout could have said it.
+    /// Returns whether a store of this layout could have such a place.
     fn is_possible(&self, layout: Layout) -> bool {
         let unit = layout.unit_blocks();
         let there = self.key.0 < POSITION_MAX / layout.chunk() && self.key.1 < ATTEMPTS_MAX;
@@ -100,8 +100,8 @@ impl Place {
 #[derive(Clone, Copy, Debug)]
 pub struct Bulk<'a> {
     bytes: &'a [u8],
-    /// What they are a part of, and where in it: written from there, if they lie as a disk wants
-    /// it.
+    /// The blocks that the bytes are a part of, and the offset in them: written from there, if they
+    /// are aligned as a disk needs it.
     whole: Option<(&'a Blocks, usize)>,
 }
 
@@ -122,7 +122,7 @@ impl<'a> Bulk<'a> {
         blocks.part(at..at + self.bytes.len())
     }
 
-    /// CRC-32C of the units, as far as it is known.
+    /// Returns the CRC-32C of the units, as far as it is known.
     fn checks(&self, unit_bytes: usize) -> Option<&'a [u32]> {
         let (blocks, at) = self.whole?;
         let known = unit_bytes == CHECKED_BYTES && at.is_multiple_of(CHECKED_BYTES);
@@ -130,7 +130,7 @@ impl<'a> Bulk<'a> {
     }
 }
 
-/// Whose chunk it is, and whether the catalogue says so.
+/// Owner of a chunk, and whether the catalogue names it as such.
 type Owner = (StreamName, (u64, u32), bool);
 
 impl Store {
@@ -189,12 +189,12 @@ impl Store {
         true
     }
 
-    /// The next bytes that were placed and are on stable storage now.
+    /// Returns the next bytes that were placed and are on stable storage now.
     pub fn next_placed(&mut self) -> Option<(StreamName, Range<u64>)> {
         self.writes.placed_now()
     }
 
-    /// Where these bytes are, if all of them are on stable storage for certain.
+    /// Returns the places of these bytes, if all of them are certainly on stable storage.
     pub fn places(&self, stream: StreamName, range: Range<u64>) -> Option<Vec<Place>> {
         let known = self.streams.get(&stream)?;
         known.durable_places(range, self.layout)
@@ -237,8 +237,8 @@ impl Store {
         self.streams.iter().flat_map(of).collect()
     }
 
-    /// The chunk of a place is this stream's, or becomes so; `false` if that is not true, or not
-    /// any more.
+    /// Assigns the chunk of a place to this stream; `false` if the claim is not true, or not any
+    /// more.
     fn claim_chunk(
         &mut self,
         stream: StreamName,
@@ -284,17 +284,17 @@ impl Store {
     }
 }
 
-/// What a claim made needless in memory.
+/// Memory that a claim made needless.
 #[derive(Debug, Default)]
 pub(super) struct Freed {
     /// Whole blocks that waited for a place.
     pub(super) cut_bytes: usize,
-    /// What shared a run or a cut with what is claimed, and is held no more.
+    /// Bytes that shared a run or a cut with the claimed ones, and are held no more.
     pub(super) others: Vec<(u64, Vec<u8>)>,
 }
 
 impl Stream {
-    /// Where these bytes are, if all are on stable storage for certain.
+    /// Returns the places of these bytes, if all are certainly on stable storage.
     fn durable_places(&self, range: Range<u64>, layout: Layout) -> Option<Vec<Place>> {
         if self.held().first_missing(range.clone()).is_some() {
             return None;

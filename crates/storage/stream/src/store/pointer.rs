@@ -7,10 +7,10 @@ use quorate_log::disk::sealed;
 pub(super) const FILE: &str = "catalogue";
 const FIRST_LINE: &str = "quorate catalogue 1";
 
-/// Where the catalogue lies, and what it is.
+/// Location of the catalogue, and its description.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Pointer {
-    /// What was put for all slots below this one is in it.
+    /// The catalogue covers everything put for slots below this one.
     pub(super) at: Slot,
     /// Number of its file.
     pub(super) file: u64,
@@ -28,7 +28,7 @@ impl Pointer {
         sealed::seal(&lines).into_bytes()
     }
 
-    /// The reverse; what is wrong, for a person.
+    /// Decodes a pointer; the error describes what is wrong, for a person.
     pub(super) fn decode(bytes: &[u8]) -> Result<Self, &'static str> {
         let text = str::from_utf8(bytes).map_err(|_| "it is not text")?;
         let mut lines = sealed::open(text)?.lines();

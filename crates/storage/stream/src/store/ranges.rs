@@ -53,18 +53,18 @@ impl Ranges {
         }
     }
 
-    /// Whether a position is in the set.
+    /// Returns whether a position is in the set.
     pub fn contains(&self, position: u64) -> bool {
         self.end_of(position) > position
     }
 
-    /// Where the range ends that `position` is in; `position` itself if it is in none.
+    /// Returns the end of the range that `position` is in; `position` itself if it is in none.
     pub fn end_of(&self, position: u64) -> u64 {
         let before = self.ranges.range(..=position).next_back();
         before.map_or(position, |(_, end)| (*end).max(position))
     }
 
-    /// The first part of `range` that is not in the set.
+    /// Returns the first part of `range` that is not in the set.
     pub fn first_missing(&self, range: Range<u64>) -> Option<Range<u64>> {
         let from = self.end_of(range.start);
         let next = self.ranges.range(from..).next();
@@ -72,8 +72,8 @@ impl Ranges {
         (from < to).then_some(from..to)
     }
 
-    /// Where the first range begins that reaches behind `position`: `position` itself if it is in
-    /// one.
+    /// Returns the start of the first range that reaches past `position`: `position` itself if it
+    /// is in one.
     pub fn next(&self, position: u64) -> Option<u64> {
         if self.contains(position) {
             return Some(position);
@@ -82,12 +82,12 @@ impl Ranges {
         behind.next().map(|(start, _)| *start)
     }
 
-    /// Whether nothing is in the set.
+    /// Returns whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }
 
-    /// All parts of `range` that are not in the set.
+    /// Returns all parts of `range` that are not in the set.
     pub fn missing(&self, mut range: Range<u64>) -> Vec<Range<u64>> {
         let mut missing = Vec::new();
         while let Some(part) = self.first_missing(range.clone()) {
@@ -97,7 +97,7 @@ impl Ranges {
         missing
     }
 
-    /// The ranges, in order.
+    /// Returns the ranges, in order.
     #[cfg(test)]
     fn iter(&self) -> impl Iterator<Item = Range<u64>> {
         self.ranges.iter().map(|(from, to)| *from..*to)

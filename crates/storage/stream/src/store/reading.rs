@@ -25,14 +25,14 @@ pub(super) const ACTIVE_MAX: usize = 4;
 /// Buffers that are kept for reads.
 const FREE_MAX: usize = 2 * ACTIVE_MAX;
 
-/// How a read ended.
+/// Outcome of a read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadDone {
     /// As given to [`Store::start_read`].
     pub token: u64,
-    /// Whose bytes.
+    /// The stream of the bytes.
     pub stream: StreamName,
-    /// Where they begin.
+    /// Position of the first byte.
     pub position: u64,
     /// One byte or more, and never more than asked for.
     pub result: Result<Blocks, Unread>,
@@ -63,12 +63,12 @@ struct Active {
     read: Read,
     part: u64,
     address: Address,
-    /// What is read, one behind the other.
+    /// The spans being read, one after the other.
     spans: Vec<Span>,
 }
 
 impl Reads {
-    /// None, of a store with chunks of this size.
+    /// Creates an empty list, of a store with chunks of this size.
     pub(super) fn new(chunk_bytes: u32) -> Self {
         Self {
             pool: BlockPool::new(chunk_bytes as usize, FREE_MAX),
@@ -116,12 +116,13 @@ impl Store {
         Ok(())
     }
 
-    /// Whether a read has ended that nobody has taken.
+    /// Returns whether a completed read has not been taken yet.
     pub fn has_read(&self) -> bool {
         !self.reads.done.is_empty()
     }
 
-    /// The next read that ended. They need not end in the order in which they were started.
+    /// Returns the next read that ended. Reads need not end in the order in which they were
+    /// started.
     pub fn next_read(&mut self) -> Option<ReadDone> {
         self.reads.done.pop_front()
     }
@@ -168,7 +169,7 @@ impl Store {
         }
     }
 
-    /// A read of the disk ended.
+    /// Handles the end of a read of the disk.
     pub(super) fn read_ended(
         &mut self,
         number: u64,
@@ -211,7 +212,7 @@ impl Store {
         self.reads.end(read, Err(rotten));
     }
 
-    /// Where the bytes that were asked for are, as far as their checksums are right.
+    /// Returns the location of the requested bytes, up to the first wrong checksum.
     fn verified(&self, active: &Active, buffer: &Buffer) -> Option<Range<usize>> {
         let mut sound = 0;
         for span in &active.spans {
@@ -230,7 +231,7 @@ impl Store {
         (skipped < end).then_some(skipped..end)
     }
 
-    /// What shares a checksum with the first byte.
+    /// Returns the range that shares a checksum with the first byte.
     fn shared_by(&self, stream: &Stream, active: &Active) -> Range<u64> {
         let first = active.spans.first().expect("one at least");
         stream.positions(active.part, first, self.layout)

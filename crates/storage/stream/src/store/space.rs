@@ -20,7 +20,7 @@ const AHEAD_MAX: u32 = 4;
 /// Turns without a chunk taken after which an idle file is deleted.
 const QUIET_TURNS: u32 = 1 << 12;
 
-/// What a file is made for.
+/// Purpose of a new file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
     Chunks,
@@ -43,17 +43,17 @@ pub(super) type Made = Result<(u64, u64), DiskError>;
 struct Peak {
     /// Since the last catalogue.
     since: u64,
-    /// Of late.
+    /// The recent peak.
     usual: u64,
 }
 
 impl Peak {
-    /// This many are in use now.
+    /// Notes that this many are in use now.
     fn saw(&mut self, used: u64) {
         self.since = self.since.max(used);
     }
 
-    /// A period ends with this many in use. What is usual falls by an eighth at most.
+    /// Ends a period with this many in use. The usual peak falls by an eighth at most.
     fn next(&mut self, used: u64) {
         let since = std::mem::replace(&mut self.since, used);
         self.usual = since.max(self.usual - self.usual.div_ceil(8));
@@ -69,22 +69,21 @@ pub(super) struct Space {
     free: BTreeSet<Address>,
     /// Chunks in use, of all files.
     used: u64,
-    /// Where the last chunk was taken: the next one is taken behind it, so that few files are
+    /// Address of the last chunk taken: the next one is taken after it, so that few files are
     /// written to at a time.
     last: Address,
     /// No file ever had this number.
     next_number: u64,
     making: Option<Making>,
     hurried: bool,
-    /// How many files with free chunks there should be: one more each time that somebody waited for
-    /// one.
+    /// Wanted number of files with free chunks: one more each time that a write waited for one.
     ahead: u32,
     peak: Peak,
     /// Turns since a chunk was taken or an idle file deleted.
     quiet: u32,
-    /// When a file of chunks is tried again.
+    /// Retries of making a file of chunks.
     patience: Patience,
-    /// Why there is none.
+    /// Reason that there is none.
     short: Option<String>,
 }
 
@@ -107,14 +106,14 @@ impl Space {
         }
     }
 
-    /// A file of chunks is there, and nothing in it is in use.
+    /// Adds a file of chunks, none of them in use.
     pub(super) fn add_file(&mut self, number: u64) {
         let chunk = |index| Address { file: number, index };
         self.files.insert(number, 0);
         self.free.extend((0..self.layout.file_chunks).map(chunk));
     }
 
-    /// A chunk that a catalogue names is in use; `false` if it is not free, or not there.
+    /// Claims a chunk that a catalogue names; `false` if it is not free, or not there.
     #[must_use]
     pub(super) fn claim(&mut self, address: Address) -> bool {
         let free = self.free.remove(&address);
@@ -125,7 +124,7 @@ impl Space {
         free
     }
 
-    /// Whether there is such a file.
+    /// Returns whether there is such a file.
     pub(super) fn has_file(&self, number: u64) -> bool {
         self.files.contains_key(&number)
     }
@@ -141,7 +140,7 @@ impl Space {
         Some(address)
     }
 
-    /// No durable catalogue names this chunk any more, and nothing is written to it.
+    /// Frees a chunk that no durable catalogue names any more, and that nothing is written to.
     pub(super) fn give(&mut self, address: Address) {
         let used = self.files.get_mut(&address.file);
         let used = used.expect("a file with a chunk in use stays");
@@ -150,8 +149,8 @@ impl Space {
         self.free.insert(address);
     }
 
-    /// A catalogue is durable, and what it no longer names was given back. Deletes idle files
-    /// beyond those that are likely to be needed again.
+    /// Shrinks the store after a catalogue became durable, and the chunks that it no longer names
+    /// were freed. Deletes idle files beyond those that are likely to be needed again.
     pub(super) fn shrink<D: Disk>(&mut self, disk: &mut D) {
         self.peak.next(self.used);
         let usual = self.peak.usual.div_ceil(self.layout.file_chunks.into());
@@ -162,7 +161,7 @@ impl Space {
         self.keep_idle(idle + u64::from(self.ahead), disk);
     }
 
-    /// While no chunk is taken, idle files are deleted one at a time.
+    /// Deletes idle files one at a time while no chunk is taken.
     fn rest<D: Disk>(&mut self, disk: &mut D) {
         self.quiet += 1;
         if self.quiet >= QUIET_TURNS {
@@ -199,22 +198,22 @@ impl Space {
         self.files.len() as u64 * self.layout.file_bytes()
     }
 
-    /// Why a file of chunks cannot be made now.
+    /// Returns why a file of chunks cannot be made now.
     pub(super) fn short(&self) -> Option<&str> {
         self.short.as_deref()
     }
 
-    /// Whether there is no chunk, and none can be made now.
+    /// Returns whether no chunk is free, and none can be made now.
     pub(super) fn is_full(&self) -> bool {
         self.short.is_some() && self.free.is_empty()
     }
 
-    /// Whether a file is being made.
+    /// Returns whether a file is being made.
     pub(super) fn is_making(&self) -> bool {
         self.making.is_some()
     }
 
-    /// Makes the next file of chunks in time; `waiting` says that somebody waits for a chunk, or
+    /// Makes the next file of chunks in time; `waiting` is set while a write waits for a chunk, or
     /// for the disk.
     pub(super) fn keep_ahead<D: Disk>(&mut self, waiting: bool, left_bytes: u64, disk: &mut D) {
         self.rest(disk);
@@ -234,7 +233,8 @@ impl Space {
             }
             return;
         }
-        // Where none could be made somebody may hold back for it, and asks for no chunk.
+        // After a failure to make one, writes may be held back for lack of space, and request no
+        // chunk.
         let used = !self.files.is_empty() || self.short.is_some();
         let scarce = used && free < u64::from(self.layout.file_chunks * self.ahead);
         if !waiting && !scarce || !self.patience.may_try() {
@@ -267,7 +267,7 @@ impl Space {
         self.making = Some(Making { number, bytes, purpose });
     }
 
-    /// The file was made, or not: which, of how many bytes, for what.
+    /// Handles a made file, or the failure to make it: which, of how many bytes, for what.
     pub(super) fn made(
         &mut self,
         file: FileId,

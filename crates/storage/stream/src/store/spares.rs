@@ -20,12 +20,12 @@ impl Spares {
         Self { unit_bytes: unit_bytes as usize, spare: Vec::new(), next_id: 0 }
     }
 
-    /// A cut of these whole blocks.
+    /// Creates a cut of these whole blocks.
     pub(super) fn cut(&mut self, bytes: &[u8]) -> Cut {
         self.cut_behind(0, bytes)
     }
 
-    /// A cut of these bytes behind some zeros, in whole blocks.
+    /// Creates a cut of these bytes after some zeros, in whole blocks.
     pub(super) fn cut_behind(&mut self, zeros: usize, bytes: &[u8]) -> Cut {
         let length = zeros + bytes.len();
         debug_assert!(length.is_multiple_of(BLOCK) && length <= self.unit_bytes);
@@ -36,7 +36,7 @@ impl Spares {
         Cut { id: self.next_id, buffer, bytes: length }
     }
 
-    /// These whole blocks, in memory of their own.
+    /// Copies these whole blocks, to memory of their own.
     pub(super) fn copy(&mut self, bytes: &[u8]) -> Buffer {
         let mut buffer = self.take(bytes.len());
         buffer[..bytes.len()].copy_from_slice(bytes);

@@ -1,5 +1,4 @@
-//! What is held of one stream: bytes gathered in memory, whole blocks on their way, chunks on the
-//! disk.
+//! State of one stream: bytes gathered in memory, whole blocks in flight, chunks on the disk.
 
 use std::{collections::BTreeMap, ops::Range};
 
@@ -27,26 +26,26 @@ pub(super) struct Stream {
     /// Bytes that were not written, by their position. A run lies within one unit; two runs never
     /// touch in one.
     runs: BTreeMap<u64, Vec<u8>>,
-    /// Of the bytes in runs: those that make whole blocks.
+    /// The part of the bytes in runs that makes whole blocks.
     gathered: usize,
     /// Whole blocks that have no place yet, by their position.
     cuts: BTreeMap<u64, Cut>,
-    /// By which part of the stream they hold, counted in chunks, and by which attempt: where a
-    /// chunk was lost in part, another one holds what is put again.
+    /// Chunks by the part of the stream they hold, counted in chunks, and by attempt: where a chunk
+    /// was lost in part, another one holds what is put again.
     chunks: BTreeMap<(u64, u32), Chunk>,
 }
 
 /// Whole blocks of a stream, within a unit.
 #[derive(Debug)]
 pub(super) struct Cut {
-    /// Tells it from others that were at the same place.
+    /// Distinguishes it from others that were at the same place.
     pub(super) id: u64,
     /// The first `bytes` of it.
     pub(super) buffer: Buffer,
     pub(super) bytes: usize,
 }
 
-/// Where a byte is.
+/// Location of a byte.
 pub(super) enum Source<'a> {
     /// Not here.
     Missing,
@@ -59,7 +58,7 @@ pub(super) enum Source<'a> {
 }
 
 impl Stream {
-    /// A stream as a catalogue describes it, before its chunks and bytes are added.
+    /// Creates a stream as a catalogue describes it, before its chunks and bytes are added.
     pub(super) fn restored(kept_from: u64) -> Self {
         Self { kept_from, ..Self::default() }
     }
@@ -72,7 +71,7 @@ impl Stream {
         &self.held
     }
 
-    /// Whole blocks that are gathered.
+    /// Returns the whole blocks that are gathered.
     pub(super) fn gathered(&self) -> usize {
         self.gathered
     }
@@ -92,7 +91,8 @@ impl Stream {
         runs.chain(cuts)
     }
 
-    /// How many bytes behind this position, which is below the end of a held range, are not kept.
+    /// Returns how many bytes from this position on, which is below the end of a held range, are
+    /// not kept.
     fn dropped_of(&self, position: u64) -> usize {
         let dropped = self.kept_from.saturating_sub(position);
         usize::try_from(dropped).expect("of a block")
@@ -199,7 +199,7 @@ impl Stream {
         }
     }
 
-    /// These bytes are held from now on; the caller sees to it where.
+    /// Notes that these bytes are held from now on; the caller ensures that they are in one place.
     pub(super) fn hold(&mut self, range: Range<u64>) {
         self.held.insert(range);
     }
@@ -237,22 +237,22 @@ impl Stream {
         freed
     }
 
-    /// Where the chunk of this name is.
+    /// Returns the address of the chunk of this name.
     pub(super) fn address_of(&self, key: (u64, u32)) -> Option<Address> {
         self.chunks.get(&key).map(|chunk| chunk.address)
     }
 
-    /// The chunk of this name.
+    /// Returns the chunk of this name.
     pub(super) fn chunk_of(&mut self, key: (u64, u32)) -> Option<&mut Chunk> {
         self.chunks.get_mut(&key)
     }
 
-    /// A chunk of this name is at this address; there is none.
+    /// Adds a chunk of this name at this address; there is none.
     pub(super) fn claim_chunk(&mut self, key: (u64, u32), address: Address) {
         self.chunks.insert(key, Chunk::new(address, false));
     }
 
-    /// A chunk is another stream's, with all that is in it.
+    /// Removes a chunk that is another stream's, with all that is in it.
     pub(super) fn disown(&mut self, key: (u64, u32), layout: Layout) {
         if let Some(chunk) = self.chunks.remove(&key) {
             for span in chunk.spans() {
@@ -262,30 +262,30 @@ impl Stream {
         }
     }
 
-    /// A cut waits here for its place.
+    /// Adds a cut that waits here for its place.
     pub(super) fn wait(&mut self, position: u64, cut: Cut) {
         let other = self.cuts.insert(position, cut);
         assert!(other.is_none(), "a block is cut once, at {position}");
     }
 
-    /// The cut that waits at a position, if it is this one.
+    /// Takes the cut that waits at a position, if it is this one.
     pub(super) fn take_cut(&mut self, position: u64, id: u64) -> Option<Cut> {
         self.cuts.get(&position).filter(|cut| cut.id == id)?;
         self.cuts.remove(&position)
     }
 
-    /// Whether this cut waits.
+    /// Returns whether this cut waits.
     pub(super) fn has_cut(&self, position: u64, id: u64) -> bool {
         self.cuts.get(&position).is_some_and(|cut| cut.id == id)
     }
 
-    /// The chunk that blocks of this part are written to now, if there is one.
+    /// Returns the chunk that blocks of this part are written to now, if there is one.
     pub(super) fn open_chunk(&mut self, part: u64) -> Option<&mut Chunk> {
         let (_, chunk) = self.of_part_mut(part).next_back()?;
         (!chunk.closed).then_some(chunk)
     }
 
-    /// A chunk for this part, behind those that it has.
+    /// Adds a chunk for this part, after those that it has.
     pub(super) fn add_chunk(&mut self, part: u64, address: Address) -> &mut Chunk {
         let last = self.of_part(part).last();
         let attempt = last.map_or(0, |((_, attempt), _)| attempt + 1);
@@ -293,8 +293,8 @@ impl Stream {
         self.chunks.entry((part, attempt)).or_insert(chunk)
     }
 
-    /// A chunk of a catalogue; `false` if there is one of this name, or bytes that are held
-    /// already.
+    /// Restores a chunk of a catalogue; `false` if there is one of this name, or bytes that are
+    /// held already.
     #[must_use]
     pub(super) fn restore_chunk(&mut self, key: (u64, u32), chunk: Chunk, layout: Layout) -> bool {
         let mut all_new = !self.chunks.contains_key(&key);
@@ -319,25 +319,25 @@ impl Stream {
         self.chunks.range_mut((part, 0)..=(part, u32::MAX))
     }
 
-    /// Whether the chunk at this address has a span, or one that it became part of.
+    /// Returns whether the chunk at this address has a span, or one that it became part of.
     pub(super) fn still_has(&self, part: u64, address: Address, span: Span) -> bool {
         self.of_part(part).any(|(_, chunk)| chunk.address == address && chunk.still_has(span))
     }
 
-    /// The chunk at this address.
+    /// Returns the chunk at this address.
     pub(super) fn chunk_at(&mut self, part: u64, address: Address) -> Option<&mut Chunk> {
         let mut chunks = self.of_part_mut(part).map(|(_, chunk)| chunk);
         chunks.find(|chunk| chunk.address == address)
     }
 
-    /// The kept positions of a span.
+    /// Returns the kept positions of a span.
     pub(super) fn positions(&self, part: u64, span: &Span, layout: Layout) -> Range<u64> {
         let at = |block: u16| part * layout.chunk() + u64::from(block) * WHOLE;
         let to = at(span.to);
         at(span.from).max(self.kept_from).min(to)..to
     }
 
-    /// Where the byte at a position is.
+    /// Returns the location of the byte at a position.
     pub(super) fn source(&self, position: u64, layout: Layout) -> Source<'_> {
         if !self.held.contains(position) {
             return Source::Missing;
@@ -364,8 +364,9 @@ impl Stream {
         Source::Pending
     }
 
-    /// A cut could not be written to this place: it stays in memory, where it can be read. A part
-    /// of it may be durable as the tail of a catalogue. `false` if it is not needed any more.
+    /// Takes back a cut that could not be written to this place: it stays in memory, where it can
+    /// be read. A part of it may be durable as the tail of a catalogue. `false` if it is not needed
+    /// any more.
     pub(super) fn take_back(
         &mut self,
         part: u64,
@@ -410,8 +411,8 @@ impl Stream {
         empty
     }
 
-    /// Nothing below `position` is kept. Gives the chunks and the bytes of cuts that are not needed
-    /// any more.
+    /// Drops everything below `position`. Returns the chunks and the bytes of cuts that are not
+    /// needed any more.
     pub(super) fn drop_below(&mut self, position: u64, layout: Layout) -> (Vec<Address>, usize) {
         if position <= self.kept_from {
             return (Vec::new(), 0);
@@ -438,7 +439,7 @@ impl Stream {
         (chunks.map(|(_, chunk)| chunk.address).collect(), bytes)
     }
 
-    /// Nothing from `position` on is needed: the stream ends there. Gives the same.
+    /// Drops everything from `position` on: the stream ends there. Returns the same.
     pub(super) fn drop_above(&mut self, position: u64, layout: Layout) -> (Vec<Address>, usize) {
         self.held.remove(position..u64::MAX);
         self.runs.split_off(&position);
@@ -456,7 +457,7 @@ impl Stream {
         (addresses.collect(), bytes)
     }
 
-    /// The stream is removed: its chunks, and the bytes of its cuts.
+    /// Removes the stream: returns its chunks, and the bytes of its cuts.
     pub(super) fn end(self) -> (Vec<Address>, usize) {
         let chunks = self.chunks.into_values().map(|chunk| chunk.address);
         let bytes = self.cuts.values().map(|cut| cut.bytes).sum();
@@ -464,8 +465,8 @@ impl Stream {
     }
 }
 
-/// The whole blocks of a run: where they begin, and how many bytes. The block that a kept part
-/// begins in is whole without what is before.
+/// Returns the start and bytes of the whole blocks of a run. The block that a kept part begins in
+/// is whole without what is before.
 fn whole(kept_from: u64, start: u64, length: usize) -> (u64, usize) {
     let end = start + length as u64;
     let from =

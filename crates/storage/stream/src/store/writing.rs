@@ -16,12 +16,12 @@ use super::{
     stream::{Cut, Stream},
 };
 
-/// Writes of streams' bytes in flight at a time, and how many of them may be some that nobody waits
-/// for.
+/// Most writes of streams' bytes in flight at a time, and the most of them that may be writes
+/// without a waiting reader or caller.
 pub(super) const WRITES_MAX: usize = 16;
 const LATER_MAX: usize = 4;
 
-/// What is on its way.
+/// Writes that wait or are in flight.
 #[derive(Debug, Default)]
 pub(super) struct Writes {
     /// Cuts without a place, in the order in which they get one. Some are not needed any more.
@@ -33,17 +33,17 @@ pub(super) struct Writes {
     /// With a place, and not begun. They are written even if they are not needed any more: a
     /// catalogue that is being written may name them.
     placed: VecDeque<(Write, Output)>,
-    /// The same, of units that somebody waits for.
+    /// The same, of units that are waited for.
     hurried: VecDeque<(Write, Output)>,
     /// By number: placed or in flight.
     outstanding: BTreeMap<u64, Write>,
     outstanding_bytes: usize,
     in_flight: usize,
-    /// Of those, the ones that nobody waits for.
+    /// The part of those that is not waited for.
     later: usize,
-    /// Of the next write. They are given in the order of places.
+    /// Number of the next write. Numbers are assigned in the order of places.
     next_number: u64,
-    /// Bytes that were placed and are on stable storage, for the caller to hear of.
+    /// Bytes that were placed and are on stable storage, to be reported to the caller.
     done: VecDeque<(StreamName, Range<u64>)>,
     /// Files with writes that completed and were not flushed since.
     unflushed: BTreeSet<u64>,
@@ -64,7 +64,7 @@ struct Write {
 }
 
 impl Write {
-    /// The blocks of each unit that it writes.
+    /// Returns the blocks of each unit that it writes.
     fn units(self, layout: Layout) -> impl Iterator<Item = Range<u16>> {
         let blocks = u16::try_from(self.bytes / BLOCK).expect("of a chunk");
         let (unit, to) = (layout.unit_blocks(), self.from + blocks);
@@ -79,33 +79,33 @@ impl Write {
 }
 
 impl Writes {
-    /// A cut begins to wait for its place.
+    /// Queues a cut that waits for its place.
     pub(super) fn queue(&mut self, stream: StreamName, position: u64, cut: &Cut) {
         self.waiting.push_back((stream, position, cut.id));
         self.waiting_bytes += cut.bytes;
     }
 
-    /// Whether something waits for its place, or to be written.
+    /// Returns whether any bytes wait for their place, or to be written.
     pub(super) fn is_waiting(&self) -> bool {
         !self.waiting.is_empty() || !self.placed.is_empty() || !self.hurried.is_empty()
     }
 
-    /// Whether something waits for its place.
+    /// Returns whether any bytes wait for their place.
     pub(super) fn waits_for_place(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// The next bytes that were placed and are on stable storage.
+    /// Returns the next bytes that were placed and are on stable storage.
     pub(super) fn placed_now(&mut self) -> Option<(StreamName, Range<u64>)> {
         self.done.pop_front()
     }
 
-    /// What waited is not needed any more.
+    /// Notes that waiting bytes are not needed any more.
     pub(super) fn cancelled(&mut self, bytes: usize) {
         self.waiting_bytes -= bytes;
     }
 
-    /// Whole blocks gathered of a stream: as many as `before`, now `after`.
+    /// Updates the whole blocks gathered of a stream: as many as `before`, now `after`.
     pub(super) fn gathered(&mut self, stream: StreamName, before: usize, after: usize) {
         self.gathered_bytes = self.gathered_bytes - before + after;
         if after > 0 && before == 0 {
@@ -119,28 +119,29 @@ impl Writes {
         self.gathered_bytes
     }
 
-    /// All whole blocks in memory.
+    /// Returns the bytes of all whole blocks in memory.
     pub(super) fn dirty_bytes(&self) -> usize {
         self.gathered_bytes + self.waiting_bytes + self.outstanding_bytes
     }
 
-    /// The number of the next write that gets a place.
+    /// Returns the number of the next write that gets a place.
     pub(super) fn next_number(&self) -> u64 {
         self.next_number
     }
 
-    /// Whether all writes with smaller numbers have ended.
+    /// Returns whether all writes with smaller numbers have ended.
     pub(super) fn are_done_below(&self, number: u64) -> bool {
         let first = self.outstanding.first_key_value();
         first.is_none_or(|(first, _)| *first >= number)
     }
 
-    /// The files to be flushed for what has completed.
+    /// Takes the files to be flushed for what has completed.
     pub(super) fn take_unflushed(&mut self) -> BTreeSet<u64> {
         std::mem::take(&mut self.unflushed)
     }
 
-    /// The next write to be begun: one that somebody waits for, or one of a few others.
+    /// Returns the queue of the next write to begin: one that is waited for, or one of a few
+    /// others.
     fn next(&mut self) -> Option<&mut VecDeque<(Write, Output)>> {
         if self.in_flight >= WRITES_MAX {
             return None;
@@ -152,7 +153,7 @@ impl Writes {
         }
     }
 
-    /// Why nothing is written though something could be.
+    /// Returns why nothing is written though something could be.
     pub(super) fn short(&self) -> Option<&str> {
         self.short.as_deref()
     }
@@ -201,7 +202,7 @@ impl Store {
         }
     }
 
-    /// A file could not be opened. What lacks is waited for.
+    /// Handles a file that could not be opened. The missing resource is waited for.
     fn not_opened(&mut self, error: &DiskError) {
         if error.lack.is_none() {
             return self.fail(error);
@@ -225,8 +226,8 @@ impl Store {
         }
     }
 
-    /// The chunk for this part of a stream, counted in chunks; `None` if none is free now. The
-    /// stream is known.
+    /// Returns the chunk for this part of a stream, counted in chunks; `None` if none is free now.
+    /// The stream is known.
     pub(super) fn chunk_for(&mut self, stream: StreamName, part: u64) -> Option<Address> {
         let stream = self.streams.get_mut(&stream).expect("it is known");
         if let Some(chunk) = stream.open_chunk(part) {
@@ -288,7 +289,7 @@ impl Store {
         }
     }
 
-    /// A write ended.
+    /// Handles the end of a write.
     pub(super) fn written(&mut self, number: u64, output: Output, result: Result<(), DiskError>) {
         let Some(write) = self.writes.outstanding.remove(&number) else {
             return;
@@ -320,7 +321,7 @@ impl Store {
         }
     }
 
-    /// What could not be written stays in memory, where it can be read.
+    /// Keeps the bytes of a failed write in memory, where they can be read.
     fn take_back(&mut self, write: Write, output: Output) {
         let Some(stream) = self.streams.get_mut(&write.stream) else {
             return;
@@ -339,7 +340,7 @@ impl Store {
         }
     }
 
-    /// Nothing is written any more: what has a place and was not begun is in memory only.
+    /// Gives up writes after a failure: those with a place that were not begun are in memory only.
     pub(super) fn give_up_writes(&mut self) {
         let hurried = std::mem::take(&mut self.writes.hurried);
         for (write, output) in hurried.into_iter().chain(std::mem::take(&mut self.writes.placed)) {

@@ -1,8 +1,8 @@
-//! The table as rows: what a persistent service keeps beside its data, and what a snapshot carries.
+//! The table as rows: persistent services keep them next to their data, and snapshots carry them.
 //!
-//! Two rows for each stream: its pieces, which change when a writer comes or goes, and its end,
-//! which changes with every byte. One for each owner: the last inner stream that it opened. Keys
-//! are `S` and the name, `E` and the name, `O` and the owner.
+//! Two rows for each stream: its pieces, which change when a writer opens or closes it, and its
+//! end, which changes with every byte. One for each owner: the last inner stream that it opened.
+//! Keys are `S` and the name, `E` and the name, `O` and the owner.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -19,7 +19,7 @@ use crate::{
 /// A key, and its value or `None` if it is gone.
 pub type Row = (Vec<u8>, Option<Vec<u8>>);
 
-/// Which of a stream's rows.
+/// Kind of a stream's row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Part {
     Pieces,
@@ -43,7 +43,7 @@ impl Part {
 
 const OWNER: u8 = b'O';
 
-/// The key of the id that was given out last: that of an owner without its number.
+/// The key of the id that was assigned last: that of an owner without its number.
 const LAST_ID: &[u8] = &[OWNER];
 
 fn owner_key(owner: NodeId) -> Vec<u8> {
@@ -78,17 +78,17 @@ impl fmt::Display for Unreadable {
 impl std::error::Error for Unreadable {}
 
 impl Table {
-    /// Whether a row of this key is the table's.
+    /// Returns whether a row of this key is the table's.
     pub fn is_row(key: &[u8]) -> bool {
         matches!(key.first(), Some(&(b'S' | b'E' | OWNER)))
     }
 
-    /// Whether a row of this key is the one that a stream has while it is there.
+    /// Returns whether a row of this key is the one that a stream has while it exists.
     pub fn is_stream(key: &[u8]) -> bool {
         key.first() == Some(&Part::Pieces.prefix())
     }
 
-    /// All rows, in order of their keys.
+    /// Returns all rows, in order of their keys.
     pub fn rows(&self) -> impl Iterator<Item = (Vec<u8>, Vec<u8>)> + '_ {
         let ends = self.streams.iter().map(|(name, named)| {
             let value = named.end.to_be_bytes().to_vec();
@@ -130,7 +130,7 @@ impl Table {
         owners.chain(last).chain(streams)
     }
 
-    /// The table of these rows.
+    /// Restores the table of these rows.
     ///
     /// # Errors
     /// They are not rows of a table.

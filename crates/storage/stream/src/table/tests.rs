@@ -43,7 +43,7 @@ fn trim(table: &mut Table, before: u64) -> Reply {
     table.execute(Slot(9), &Command::Trim { name, before }.encode())
 }
 
-/// Content of inner stream `number` at these positions, in slots from 1000 on.
+/// Appends content of inner stream `number` at these positions, in slots from 1000 on.
 fn content(table: &mut Table, number: u32, from: u64, to: u64) -> Range<u64> {
     let offset = 1000;
     table.append(inner(number), offset, slots(offset + from, offset + to))
@@ -70,7 +70,7 @@ fn byte_is_appended_iff_it_is_the_next_one_of_an_open_stream() {
     assert!(none.is_empty(), "slots before the offset have no position");
 }
 
-/// [stream-4] What is no-op whatever comes needs no bytes; the rest may.
+/// [stream-4] Content that is a no-op in any case needs no bytes; the rest may.
 #[test]
 fn only_what_may_be_appended_needs_bytes() {
     let mut table = Table::default();
@@ -113,8 +113,8 @@ fn takeover_fences_the_first_writer_for_good() {
     assert_eq!(open(&mut table, How::Continue, 2, 3), opened(13, 3));
 }
 
-/// A takeover that was asked twice, because nobody heard the answer, may be executed late: behind
-/// another one.
+/// A takeover that was sent twice, because its answer was lost, may be executed late: after another
+/// one.
 #[test]
 fn late_takeover_does_not_undo_a_later_one() {
     let mut table = Table::default();
@@ -129,7 +129,7 @@ fn late_takeover_does_not_undo_a_later_one() {
     assert_eq!(content(&mut table, 3, 5, 7), 5..7, "the last goes on");
     assert_eq!(close(&mut table, 3, false), Ok(Done::Closed { at: 12 }));
     assert_eq!(open(&mut table, How::Append, 2, 4), Err(Denied::Fenced));
-    // Nor one of those who only appended when nobody else did.
+    // Nor does a late takeover undo an append to a stream without a writer.
     open(&mut table, How::Append, 4, 4).unwrap();
     assert_eq!(open(&mut table, How::Takeover, 3, 5), Err(Denied::Fenced));
     let restored = Table::restore(table.rows()).unwrap();
@@ -225,7 +225,8 @@ fn there_are_no_more_pieces_than_there_may_be() {
     assert!(open(&mut table, How::Continue, 1, one_more + 1).is_ok());
 }
 
-/// [trim-2] By the log's time, on every node the same; by bytes, what a leader asks for.
+/// [trim-2] Bytes that are too old are forgotten by the log's time, on every node the same; by
+/// size, those that a leader asks for.
 #[test]
 fn what_is_too_old_or_too_much_is_forgotten() {
     let mut table = Table::default();

@@ -16,7 +16,7 @@ fn hash() -> Password {
     Password::Hash(HASH.to_owned())
 }
 
-/// A table, and commands behind it.
+/// Packs a table, and commands after it.
 fn packed(table: &[Command], commands: &[Command]) -> Vec<u8> {
     let mut users = Users::default();
     for command in table {

@@ -1,4 +1,4 @@
-//! What must hold for any bytes that a snapshot or the log holds of users.
+//! Invariants for any bytes that a snapshot or the log holds of users.
 
 use quorate_access::{Command, Role, Users, Who, command};
 
@@ -6,7 +6,7 @@ use quorate_access::{Command, Role, Users, Who, command};
 /// commands follow, each behind a byte with its length.
 pub(crate) const UNIT: usize = 4;
 
-/// A table from a snapshot, and commands of the log behind it.
+/// Checks a table from a snapshot, and commands of the log after it.
 pub(crate) fn check(bytes: &[u8]) {
     let Some((&units, rest)) = bytes.split_first() else {
         return;
@@ -47,7 +47,8 @@ fn execute(users: &mut Users, mut commands: &[u8]) {
     }
 }
 
-/// [access-3] Everybody may change an open table; in any other there is somebody who may.
+/// [access-3] Checks that any caller may change an open table, and in any other at least one user
+/// may.
 fn can_be_changed(users: &Users) {
     let admin = |(name, _): (&quorate_access::Name, &quorate_access::User)| {
         let by_certificate = users.role(&Who::Client(name.to_string()), None);
@@ -55,6 +56,6 @@ fn can_be_changed(users: &Users) {
         by_certificate.max(by_password) == Some(Role::Admin)
     };
     assert!(users.is_open() || users.iter().any(admin));
-    // [access-1] Nobody is a node by a name.
+    // [access-1] No caller is a node by a name.
     assert!(users.is_open() || users.role(&Who::Nobody, Some("")).is_none());
 }

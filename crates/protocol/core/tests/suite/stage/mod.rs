@@ -42,7 +42,7 @@ struct Actor {
     base: usize,
     bytes: BTreeSet<Value>,
     decided: Vec<(SlotRange, Value)>,
-    /// Where its log starts, and the eras there: of the founding, or of a snapshot.
+    /// Start of its log, and the eras there: of the founding, or of a snapshot.
     log_start: Slot,
     eras: Eras,
     /// Nothing stands for what is below its log's start; where it wants that to begin.
@@ -168,8 +168,8 @@ impl Stage {
                     self.deliver(&format!("*->{node}"), &["heartbeat-reply"], quiet);
                 }
             }
-            // reads 1 40 10 — for so many times: so many milliseconds pass, the node reads, is
-            // woken if it is due, and hears the answers to its heartbeats
+            // reads 1 40 10 — this many times: this many milliseconds pass, the node reads, is
+            // woken if it is due, and receives the answers to its heartbeats
             ["reads", node, count, ms] => {
                 let (node, quiet) = (node_id(node), &mut String::new());
                 for read in 0..count.parse().expect("a number") {
@@ -182,8 +182,8 @@ impl Stage {
                     self.deliver(&format!("*->{node}"), &["heartbeat-reply"], quiet);
                 }
             }
-            // route 1 2 3 — votes come to the node, when it leads, by nodes 2 and 3; to nobody:
-            // straight
+            // route 1 2 3 — votes reach the node, when it leads, through nodes 2 and 3; without
+            // those: directly
             ["route", node, through @ ..] => {
                 let through = through.iter().map(|word| Member::first(node_id(word).0));
                 let wish = match through.collect::<Vec<_>>() {
@@ -233,7 +233,7 @@ impl Stage {
             }
             // persist 1 — all its records are on stable storage
             ["persist", node] => self.persist(node_id(node), &mut out),
-            // deliver 1->2 [kind] — in order; `*` stands for everybody
+            // deliver 1->2 [kind] — in order; `*` stands for all nodes
             ["deliver", route, kinds @ ..] => self.deliver(route, kinds, &mut out),
             // drop 1->2 [kind]
             ["drop", route, kinds @ ..] => {
@@ -275,7 +275,7 @@ impl Stage {
             ["lacking", node, no @ ..] => {
                 self.step(node_id(node), Input::Lacking(no.is_empty()), &mut out);
             }
-            // nowhere 1 — everybody was asked for it, and nobody gave it
+            // nowhere 1 — all nodes were asked for it, and none had it
             ["nowhere", node] => self.step(node_id(node), Input::FoundNowhere, &mut out),
             // disk-fails 1
             ["disk-fails", node] => self.step(node_id(node), Input::StorageFailed, &mut out),
@@ -390,7 +390,7 @@ impl Stage {
         self.letters.retain(|letter| letter.to != node);
     }
 
-    /// What quorate-log's recovery does: the last record of a slot wins.
+    /// Recovers as quorate-log does: the last record of a slot wins.
     fn recover(&self, actor: &Actor) -> (Recovered, Vec<(SlotRange, Value)>) {
         let mut slots: BTreeMap<u64, (Option<Ballot>, Value)> = BTreeMap::new();
         let mut hard = Recovered::founded(self.founding.clone()).hard;
@@ -440,7 +440,7 @@ impl Stage {
     fn restart(&mut self, node: NodeId, forgetful: bool, out: &mut String) {
         let actor = self.actors.get_mut(&node).expect("on stage");
         if forgetful {
-            // [volatile-1] It may have forgotten votes: it comes back as somebody else.
+            // [volatile-1] The node may have forgotten votes: it restarts under a new incarnation.
             actor.member.incarnation.0 += 1;
         }
         let member = actor.member;
