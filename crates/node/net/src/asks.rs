@@ -30,7 +30,7 @@ pub struct Asked<T> {
 pub enum NotPut<T> {
     /// The queue is full.
     Full(T),
-    /// Nobody will see it.
+    /// The reactor is gone.
     Gone(T),
 }
 
@@ -45,16 +45,15 @@ pub fn asks<T>(waiting_max: usize) -> io::Result<(Asks<T>, Asked<T>)> {
 }
 
 impl<T> Asks<T> {
-    /// First the question, then the signal: who sees the signal finds the question. `false`: nobody
-    /// will.
+    /// Queues the question, then signals, so a reader that sees the signal finds the question.
+    /// Returns `false` if the reactor is gone.
     pub fn put(&self, ask: T) -> bool {
         let put = self.queue.send(ask).is_ok();
         self.wake.signal();
         put
     }
 
-    /// The same without waiting; the question comes back if the queue is full, or nobody will see
-    /// it.
+    /// Queues the question without waiting; returns it if the queue is full or the reactor is gone.
     pub fn try_put(&self, ask: T) -> Result<(), NotPut<T>> {
         let put = self.queue.try_send(ask);
         self.wake.signal();

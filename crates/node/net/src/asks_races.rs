@@ -91,7 +91,7 @@ fn no_question_is_slept_through() {
     assert!(fails(takes_one));
 }
 
-/// Who comes when the reactor is gone is told so, and waits for nothing.
+/// A caller that arrives after the reactor is gone gets an error and does not wait.
 #[test]
 fn nobody_asks_a_reactor_that_is_gone() {
     shuttle::check_random(

@@ -13,7 +13,7 @@ impl Started {
         Self(boot_us())
     }
 
-    /// What has passed since.
+    /// Returns the time since then.
     pub(crate) fn elapsed(self) -> Time {
         Time(boot_us().saturating_sub(self.0))
     }

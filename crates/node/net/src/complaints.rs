@@ -5,14 +5,15 @@ use std::collections::BTreeSet;
 /// Most complaints remembered; strangers choose how many there are.
 const COMPLAINTS_MAX: usize = 256;
 
-/// What was complained of already, by whom it concerns.
+/// Complaints already made, by their subject.
 #[derive(Debug, Default)]
 pub(crate) struct Complaints {
     said: BTreeSet<(String, String)>,
 }
 
 impl Complaints {
-    /// Whether this is new and should be logged. Once too many were said, nothing is new.
+    /// Returns whether this is new and should be logged. Once too many complaints were made,
+    /// nothing is new.
     pub(crate) fn is_new(&mut self, about: &str, what: &str) -> bool {
         if self.said.len() >= COMPLAINTS_MAX {
             return false;

@@ -24,13 +24,13 @@ const GROUP_MS: u64 = GROUP_WAIT.as_millis() as u64 + 1000;
 /// The same for bytes of streams.
 const HELD_MS: u64 = HELD_WAIT.as_millis() as u64 + 1000;
 
-/// Who waits for an answer of the group, and when they go.
+/// A caller that waits for an answer of the group, and its deadline.
 type GroupAsker = (Time, SyncSender<Result<Answer, GroupError>>);
 
 /// The same for bytes of streams.
 type HeldAsker = (Time, SyncSender<Result<Vec<u8>, HeldError>>);
 
-/// Those who asked, until they are answered. Askers that have gone are passed over.
+/// Callers that wait for an answer. Expired callers are skipped.
 #[derive(Debug)]
 pub(crate) struct Desk {
     waiting_max: usize,

@@ -40,7 +40,7 @@ const ROOM_BYTES: usize = 1408;
 /// Frames that wait for the reactor at most, of a device that is a thread.
 const TAP_FRAMES: usize = 1 << 13;
 
-/// What a node is to have as a device.
+/// Device of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// Nothing.
@@ -168,7 +168,7 @@ pub enum Refused {
     /// Frames have addresses of IPv4.
     #[error("--device udp needs one specific IPv4 address at --peer, not {0}")]
     Address(SocketAddr),
-    /// It cannot be bound.
+    /// Binding the port failed.
     #[error("cannot bind the UDP port of --peer {0}: {1}")]
     Bind(SocketAddr, io::Error),
     /// The address for peers has no interface by itself.
@@ -179,7 +179,7 @@ pub enum Refused {
 }
 
 impl Refused {
-    /// What to do about it.
+    /// Returns a hint for the operator.
     pub const fn hint(&self) -> &'static str {
         match self {
             Self::Untrusted(_) => "use --plane-trusted where nobody else is on the network",
@@ -191,7 +191,7 @@ impl Refused {
     }
 }
 
-/// What a node will try to have.
+/// Candidate devices of a node.
 #[derive(Debug)]
 pub(crate) struct Bound {
     rungs: Vec<Rung>,
@@ -199,8 +199,7 @@ pub(crate) struct Bound {
     members: Members,
 }
 
-/// What a device is to its node: where a replica gets it, who tells it of members, who waits for
-/// it.
+/// Handles of a device: the ladder for the replica, the feed of members, and the readers that wait.
 pub(crate) struct Started {
     pub(crate) ladder: Box<dyn Ladder>,
     pub(crate) following: Following,
@@ -208,7 +207,7 @@ pub(crate) struct Started {
 }
 
 impl Bound {
-    /// Beside the listener for peers.
+    /// Opens the candidates next to the listener for peers.
     pub(crate) fn open(
         kind: &Kind,
         wanted: &Wanted,
@@ -265,7 +264,7 @@ impl Bound {
         None
     }
 
-    /// What it takes to have one.
+    /// Starts the ladder of devices.
     pub(crate) fn start(self, identity: &Identity, shared: Arc<Shared>) -> io::Result<Started> {
         let waiting = Arc::new(Waiting::new(shared)?);
         let rungs = Rungs {
@@ -300,7 +299,7 @@ pub(crate) fn end_orphans(cluster: u128) {
     }
 }
 
-/// What distinguishes the frames of one cluster from those of others.
+/// Returns the group number that distinguishes the frames of one cluster from those of others.
 fn group_of(cluster: u128) -> u32 {
     let bytes = cluster.to_le_bytes();
     let words = bytes.chunks_exact(4).map(|word| {

@@ -1,4 +1,4 @@
-//! How other threads talk to the reactor.
+//! Interface of other threads to the reactor.
 
 use std::{
     fmt,
@@ -24,21 +24,22 @@ use crate::{
     tcp::resolve::Resolved,
 };
 
-/// How long an answer may take.
+/// Time limit of an answer.
 const ANSWER_WAIT: Duration = Duration::from_secs(2);
-/// How long a probe may take; the replica gives up before.
+/// Time limit of a probe; the replica gives up earlier.
 const PROBE_WAIT: Duration = Duration::from_secs(8);
-/// How long a transfer may take; the core gives up before.
+/// Time limit of a transfer; the core gives up earlier.
 const TRANSFER_WAIT: Duration = Duration::from_secs(10);
 
-/// How long bytes of a stream may take to be read.
+/// Time limit of a read of held bytes of a stream.
 pub(crate) const HELD_WAIT: Duration = Duration::from_secs(10);
 
-/// How long a snapshot is waited for at a time: it may take much longer, and is asked for again.
+/// Time limit of one request for a snapshot: it may take much longer, and the request is then
+/// repeated.
 pub(crate) const SNAPSHOT_WAIT: Duration = Duration::from_secs(5);
 
-/// How long something asked of the group may take; the replica gives up before, unless its clients
-/// are given more time than this.
+/// Time limit of a request to the group; the replica gives up earlier, unless its clients have more
+/// time than this.
 pub(crate) const GROUP_WAIT: Duration = Duration::from_secs(10);
 
 /// Talks to a running reactor from any thread.
@@ -52,7 +53,7 @@ pub struct Handle {
 pub enum TransferError {
     /// Nothing was tried, or the outcome is not known.
     Unanswered(Unanswered),
-    /// It was not taken, or failed.
+    /// The transfer was not accepted, or failed.
     Refused(Refusal),
 }
 
@@ -80,9 +81,9 @@ impl std::error::Error for TransferError {}
 /// Why there is no snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SnapshotError {
-    /// It is being taken, or nothing is known of it.
+    /// The snapshot is in progress, or its state is unknown.
     Unanswered(Unanswered),
-    /// It was not begun, or it failed: why.
+    /// The snapshot was not begun or failed, with the reason.
     Failed(String),
 }
 
@@ -100,9 +101,9 @@ impl std::error::Error for SnapshotError {}
 /// Why nothing came of something that was asked of the group, as far as is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GroupError {
-    /// It was not taken, or the outcome is not known.
+    /// The request was not accepted, or the outcome is unknown.
     Unanswered(Unanswered),
-    /// It was refused.
+    /// The group refused the request.
     Refused(Refused),
 }
 
@@ -122,11 +123,11 @@ impl std::error::Error for GroupError {}
 pub enum HeldError {
     /// The question was not taken, or not answered.
     Unanswered(Unanswered),
-    /// They cannot be read.
+    /// The bytes cannot be read.
     NotRead(NotRead),
 }
 
-/// What is counted.
+/// Counters of the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Metrics {
     /// By the reactor.
@@ -135,7 +136,7 @@ pub struct Metrics {
     pub text: String,
 }
 
-/// What the reactor's thread is asked for, with the way of the answer.
+/// Requests to the reactor's thread, each with the channel of its answer.
 #[derive(Debug)]
 pub(crate) enum Command {
     Ask(Question),
@@ -156,7 +157,7 @@ pub(crate) enum Command {
     Group(Ask, bool, SyncSender<Result<Answer, GroupError>>),
 }
 
-/// What the end of a turn answers.
+/// Questions answered at the end of a turn.
 #[derive(Debug)]
 pub(crate) enum Question {
     Status(SyncSender<Status>),
@@ -167,16 +168,16 @@ pub(crate) enum Question {
     Users(SyncSender<Option<Users>>),
 }
 
-/// What nobody waits for an answer to.
+/// Messages without an answer.
 #[derive(Debug)]
 pub(crate) enum News {
     /// A name was looked up. At most one look-up per peer runs, so these are bounded.
     Resolved(Resolved),
-    /// The file with the keys of datagrams has changed. Somebody changes it by hand.
+    /// The file with the keys of datagrams has changed. It is edited by hand.
     Keys(KeyFile),
 }
 
-/// What both sides see.
+/// State shared by both sides.
 pub(crate) type Shared = Mailbox<Command, News>;
 
 impl Handle {
@@ -184,7 +185,7 @@ impl Handle {
         Self { shared }
     }
 
-    /// What the node says about itself.
+    /// Returns the node's status.
     pub fn status(&self) -> Result<Status, Unanswered> {
         self.ask(ANSWER_WAIT, |reply| Command::Ask(Question::Status(reply)))
     }
@@ -194,12 +195,12 @@ impl Handle {
         self.ask(PROBE_WAIT, Command::Probe)?
     }
 
-    /// What it has counted.
+    /// Returns the node's counters.
     pub fn metrics(&self) -> Result<Metrics, Unanswered> {
         self.ask(ANSWER_WAIT, |reply| Command::Ask(Question::Metrics(reply)))
     }
 
-    /// What batch and window are, and why.
+    /// Returns the batch and the window in use, with the reasons.
     pub fn tuning(&self) -> Result<TuningReport, Unanswered> {
         self.ask(ANSWER_WAIT, |reply| Command::Ask(Question::Tuning(reply)))
     }
@@ -216,8 +217,8 @@ impl Handle {
             .map_err(TransferError::Refused)
     }
 
-    /// Takes a snapshot at this slot or behind it, or at what is applied now. Whoever asks again
-    /// for the same slot, because that took longer than a question may, asks for the same snapshot.
+    /// Takes a snapshot at this slot or after it, or at what is applied now. A repeated request for
+    /// the same slot, made because the first outlasted its time limit, gets the same snapshot.
     pub fn snapshot(&self, at: Option<Slot>) -> Result<Snapshot, SnapshotError> {
         self.ask(SNAPSHOT_WAIT, |reply| Command::Snapshot(at, reply))
             .map_err(SnapshotError::Unanswered)?
@@ -262,12 +263,13 @@ impl Handle {
         self.ask(ANSWER_WAIT, |reply| Command::Ask(Question::Members(reply)))
     }
 
-    /// What a node has to know that joins.
+    /// Returns what a joining node has to know.
     pub fn charter(&self) -> Result<Charter, Unanswered> {
         self.ask(ANSWER_WAIT, |reply| Command::Ask(Question::Charter(reply)))
     }
 
-    /// Who may do what, as the node has applied it; `None`: it does not know ([access-4]).
+    /// Returns the users and their rights, as the node has applied them; `None` if it does not know
+    /// them ([access-4]).
     pub fn users(&self) -> Result<Option<Users>, Unanswered> {
         self.ask(ANSWER_WAIT, |reply| Command::Ask(Question::Users(reply)))
     }

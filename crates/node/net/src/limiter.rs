@@ -19,7 +19,7 @@ pub struct Limiter<K, L> {
     due: Option<Time>,
 }
 
-/// What became of one kind of line since a window began.
+/// Lines of one kind since a window began.
 #[derive(Debug)]
 struct Said<L> {
     began: Time,

@@ -1,5 +1,5 @@
-//! What other threads leave for the reactor: a bounded queue of questions, news, the wish that it
-//! stops, and a descriptor that wakes it.
+//! Mailbox of the reactor for other threads: a bounded queue of questions, news, the request to
+//! stop, and a descriptor that wakes it.
 
 use std::{collections::VecDeque, fmt, io, time::Duration};
 
@@ -18,7 +18,7 @@ pub enum Unanswered {
     Stopped,
     /// Too many questions are waiting.
     Busy,
-    /// It did not answer in time.
+    /// The reactor did not answer in time.
     TimedOut,
 }
 
@@ -34,7 +34,7 @@ impl fmt::Display for Unanswered {
 
 impl std::error::Error for Unanswered {}
 
-/// What both sides see. A question carries the place for its answer.
+/// State shared by both sides. A question carries the channel of its answer.
 #[derive(Debug)]
 pub(crate) struct Mailbox<Q, N> {
     wake: Wake,
@@ -50,7 +50,7 @@ struct State<Q, N> {
     ended: bool,
 }
 
-/// What has gathered for the reactor.
+/// Messages gathered for the reactor.
 pub(crate) struct Mail<Q, N> {
     pub(crate) questions: VecDeque<Q>,
     pub(crate) news: Vec<N>,

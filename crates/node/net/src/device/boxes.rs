@@ -8,7 +8,7 @@ use quorate_packets::ethernet::Mac;
 
 use super::{BoxOf, by_udp::ByUdp, place::Place, waiting::Waiting};
 
-/// How frames reach a box.
+/// Transport of frames to a box.
 #[derive(Debug)]
 pub(super) enum Way {
     /// Raw, at an interface.

@@ -26,7 +26,7 @@ pub(super) struct ByUdp {
 }
 
 impl ByUdp {
-    /// Where it would be: beside the listener for peers.
+    /// Returns the address of the device: the port of the listener for peers.
     pub(super) fn place(wanted: &Wanted, peers: SocketAddr) -> Result<SocketAddrV4, Refused> {
         if !matches!(wanted.way, Way::Tcp | Way::Ethernet) {
             return Err(Refused::PortTaken(wanted.way.name()));
@@ -52,12 +52,12 @@ impl ByUdp {
         Self { own: self.own, udp: None, members: self.members.clone() }
     }
 
-    /// Nobody hears anything there until it is bound again.
+    /// Closes the socket; nothing is received there until it is bound again.
     pub(super) fn free(&mut self) {
         self.udp = None;
     }
 
-    /// Where it is.
+    /// Returns the device's address.
     pub(super) const fn own(&self) -> SocketAddrV4 {
         self.own
     }

@@ -9,8 +9,8 @@ use quorate_offload::{Form, reason::COUNTERS};
 
 use super::place::{Place, Sight};
 
-/// Both programs at an interface. A process that is killed leaves them there: they vote on in a
-/// ballot that nobody can raise, and the next process ends them before it does anything else
+/// Both programs at an interface. A killed process leaves them there: they keep voting in a ballot
+/// that no process can raise, and the next process ends them before it does anything else
 /// ([offload-8]).
 pub(super) struct Kernel {
     /// Until it is dropped.
@@ -56,7 +56,7 @@ impl Kernel {
         self.host.as_mut().expect("until it is dropped")
     }
 
-    /// Where it hears the network.
+    /// Returns the hook where frames are received.
     pub(super) fn hook(&self) -> Hook {
         self.host().hook()
     }

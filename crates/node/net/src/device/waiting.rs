@@ -1,4 +1,4 @@
-//! How devices wake the reactor, whichever of them it has at the moment: one descriptor for all.
+//! Wake-ups of the reactor by devices, whichever is current: one descriptor for all.
 
 use std::{
     io,
