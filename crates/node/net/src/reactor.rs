@@ -29,16 +29,16 @@ use crate::{
     tcp::peers::Peers,
 };
 
-/// What a reactor is started with.
+/// Settings that a reactor is started with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Who this node is.
+    /// Identity of this node.
     pub identity: Identity,
     /// All nodes of the group; this one may be among them.
     pub peers: Vec<PeerAddress>,
     /// Capacities and waits.
     pub limits: Limits,
-    /// Where the jitter of retries comes from; different on every node and start.
+    /// Seed of the jitter of retries; different on every node and start.
     pub seed: u64,
 }
 
@@ -59,7 +59,7 @@ pub struct Reactor<H> {
     host_wake: Option<Time>,
     /// Tells the device of members, if there is one.
     device: Option<Following>,
-    /// What was accepted may take this long to finish once a stop was asked for.
+    /// Time limit for accepted work to finish once a stop was requested.
     stop_ms: u64,
     /// Set once a stop was asked for: when patience ends.
     stop_by: Option<Time>,
@@ -249,7 +249,7 @@ impl<H: Host> Reactor<H> {
         Now { time: self.time(), wall_ms: u64::try_from(wall.as_millis()).unwrap_or(u64::MAX) }
     }
 
-    /// How long nothing may happen from now on; `None` without an end.
+    /// Returns how long the reactor may wait for events; `None` without a limit.
     fn patience_us(&self, now: Time) -> Option<u64> {
         // The end of a turn may have made work for the next.
         let place_free = self.gates.waits_for_room() && !self.clients.is_full();

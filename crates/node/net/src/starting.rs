@@ -46,14 +46,14 @@ struct Shared {
     end: OwnedFd,
 }
 
-/// What there is to say.
+/// Facts for the answers.
 #[derive(Clone, Copy, Debug)]
 struct Known {
     /// `None` while it waits for an id.
     node: Option<NodeId>,
     /// The cluster, once it is known.
     cluster: Option<u128>,
-    /// What the folder asks for an id with, if it does.
+    /// Nonce with which the folder asks for an id, if it does.
     nonce: Option<u64>,
 }
 
@@ -88,8 +88,8 @@ impl Starting {
         self.shared.known().cluster = Some(cluster);
     }
 
-    /// The folder asks for an id with this nonce: whoever dials back hears whether it is this one
-    /// ([`crate::waits_at`]).
+    /// Announces that the folder asks for an id with this nonce: a node that dials back learns
+    /// whether it reached this one ([`crate::waits_at`]).
     pub fn waits_with(&self, nonce: u64) {
         self.shared.known().nonce = Some(nonce);
     }
@@ -154,7 +154,7 @@ impl Room {
         if self.paused_until.is_none() {
             fds.push(PollFd::new(&self.listener, PollFlags::IN));
         }
-        // Whatever goes wrong here goes wrong again: then nobody answers, as if nobody were here.
+        // Any error here would repeat: then no answer is sent, as if the address were unused.
         match poll(&mut fds, patience.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(_) => return None,

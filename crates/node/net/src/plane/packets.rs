@@ -49,11 +49,11 @@ pub(crate) struct PacketSide {
     token: Token,
     /// The kernel had no room; its readiness is awaited.
     blocked: bool,
-    /// Where each peer hears.
+    /// Datagram address of each peer.
     places: BTreeMap<NodeId, Place>,
     /// Bytes that left.
     sent_bytes: u64,
-    /// Of the turn.
+    /// Time of the turn.
     now: Time,
 }
 
@@ -105,7 +105,7 @@ impl PacketSide {
         })
     }
 
-    /// What a connection with this peer says of datagrams, once it is up.
+    /// Registers a peer whose connection is up. Returns the introduction for it.
     pub(crate) fn meet(&mut self, peer: Member, now: Time) -> Option<Said> {
         let introduction = self.plane.meet(peer, now)?;
         Some(Said {
@@ -115,8 +115,10 @@ impl PacketSide {
         })
     }
 
-    /// What a peer says of its datagrams by a connection from this address. Whether it can be used,
-    /// or why not.
+    /// Takes a peer's introduction of its datagrams, received by a connection from this address.
+    ///
+    /// # Errors
+    /// Why its datagrams cannot be used.
     pub(crate) fn introduce(
         &mut self,
         (peer, boot): (Member, u32),
@@ -176,17 +178,17 @@ impl PacketSide {
         taken.map_err(|bad| format!("key {id} of {} is not taken: {bad:?}", file.path().display()))
     }
 
-    /// What the interface carries.
+    /// Returns the capacity of the interface in bytes per second.
     pub(crate) const fn link_bytes_s(&self) -> u64 {
         self.sockets.limits.link_bytes_s
     }
 
-    /// Whether frames go to any peer by datagrams.
+    /// Returns whether frames to any peer go by datagrams.
     pub(crate) fn reaches_any(&self) -> bool {
         self.carries() && self.plane.links().any(|link| link.one.is_up())
     }
 
-    /// Whether they go so to this one.
+    /// Returns whether frames to this peer go by datagrams.
     pub(crate) fn reaches(&self, node: NodeId) -> bool {
         let link = self.plane.link(node);
         self.carries() && link.is_some_and(|link| link.one.is_up())
@@ -315,12 +317,12 @@ impl PacketSide {
         Ok(())
     }
 
-    /// What happened since.
+    /// Returns the next event of the plane.
     pub(crate) fn next_event(&mut self) -> Option<Event> {
         self.plane.next_event()
     }
 
-    /// How frames to a peer travel, and why not better.
+    /// Returns how frames to a peer travel, and why not better.
     pub(crate) fn status(&self, node: NodeId) -> Option<PeerPlane> {
         self.plane.link(node).map(|link| self.describe(link))
     }
@@ -330,12 +332,12 @@ impl PacketSide {
         self.plane.why()
     }
 
-    /// Whether what is for all goes from node to node now.
+    /// Returns whether frames for all go from node to node now.
     fn is_chain(&self) -> bool {
         self.plane.reach() == Reach::Chain
     }
 
-    /// What the two ways to a peer are called.
+    /// Returns the name of the transport to a peer, by group or alone.
     pub(crate) fn way(&self, by_group: bool) -> Way {
         match (&self.sockets.wire, by_group) {
             (Wire::Ethernet(_), _) => Way::Ethernet,
@@ -431,7 +433,7 @@ fn refused<R: Reason>(out: &mut String, (what, help): (&str, &str), refusals: &C
     }
 }
 
-/// What a connection says of datagrams, owned.
+/// Introduction of datagrams for a connection, owned.
 #[derive(Clone, Debug)]
 pub(crate) struct Said {
     introduction: Introduction,
@@ -446,7 +448,7 @@ impl Said {
     }
 }
 
-/// [pkt-2] Nobody can guess it.
+/// [pkt-2] Returns a number that cannot be guessed.
 fn nonce() -> u64 {
     let mut bytes = [0; 8];
     match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) {

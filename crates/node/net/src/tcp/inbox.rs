@@ -15,7 +15,7 @@ const KEEP_BYTES: usize = 1 << 20;
 /// A body from this length on gets a buffer of its own: one more system call costs less than the
 /// copy.
 const LONG_BODY_BYTES: usize = 32 << 10;
-/// Memory for long bodies that is kept while nobody uses it.
+/// Memory for long bodies that is kept while unused.
 const FREE_MAX: usize = 32;
 /// Read at once behind a long frame, where another may follow: its header, or some short frames.
 const BETWEEN_BYTES: usize = 4 << 10;
@@ -113,7 +113,7 @@ impl Inbox {
         self.consume(self.end - self.start);
     }
 
-    /// Whether another read is likely to find something, and should be made at once: between the
+    /// Returns whether another read is likely to find data, and should be made at once: between the
     /// parts of long frames.
     pub(crate) const fn reads_on(&self) -> bool {
         self.took_all && (self.after_long || self.long.is_some())
@@ -224,7 +224,8 @@ mod tests {
         out
     }
 
-    /// What was received: byte and length of each body, and whether it can be kept without a copy.
+    /// Collects the received bodies: byte and length of each, and whether it can be kept without a
+    /// copy.
     fn take(inbox: &mut Inbox, seen: &mut Vec<(u8, usize, bool)>) {
         while let Some(received) = inbox.next(BODY_BYTES_MAX, &pool()).unwrap() {
             let Frame::Forward { bytes, .. } = received.frame else {
@@ -276,7 +277,7 @@ mod tests {
         }
     }
 
-    /// Behind a long frame only a little is read, so that the next body goes to its own buffer.
+    /// After a long frame only a little is read, so that the next body goes to its own buffer.
     #[test]
     fn bodies_of_long_frames_in_a_row_are_not_copied() {
         let (mut here, mut there) = pair();

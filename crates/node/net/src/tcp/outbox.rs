@@ -15,13 +15,13 @@ const SHARED_BYTES_MIN: usize = 4 << 10;
 /// Most pieces of one write.
 const PIECES_MAX: usize = 64;
 
-/// What waits to be sent.
+/// Queue of bytes to send.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     pieces: VecDeque<Piece>,
-    /// How much of the first piece is sent.
+    /// Bytes of the first piece already sent.
     sent: usize,
-    /// How much waits, in all pieces.
+    /// Bytes waiting in all pieces.
     len: usize,
     /// A buffer that is not in use.
     spare: Vec<u8>,
@@ -45,7 +45,7 @@ impl Piece {
 }
 
 impl Outbox {
-    /// How much waits, shared bytes included.
+    /// Returns the number of waiting bytes, shared ones included.
     pub(crate) const fn len(&self) -> usize {
         self.len
     }

@@ -23,7 +23,7 @@ use rustix::{
 
 use super::secured;
 
-/// How a read or write ended.
+/// Outcome of a read or write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Moved {
     /// This number of bytes; more may be possible.
@@ -38,7 +38,7 @@ pub(crate) enum Moved {
 #[derive(Debug)]
 pub(crate) struct Socket {
     fd: OwnedFd,
-    /// What stands between its bytes and the network, if anything does.
+    /// TLS session between its bytes and the network, if there is one.
     session: Option<Box<Session>>,
 }
 
@@ -79,7 +79,7 @@ impl Socket {
         }
     }
 
-    /// Whether the connection that [`Self::dial`] started stands.
+    /// Checks that the connection started by [`Self::dial`] is established.
     pub(crate) fn dialled(&self) -> io::Result<()> {
         Ok(sockopt::socket_error(&self.fd)??)
     }
@@ -118,7 +118,8 @@ impl Socket {
         self.session.as_deref()
     }
 
-    /// Whether bytes of the connection can pass: both sides are known, if they have to be.
+    /// Returns whether bytes of the connection can pass: both sides are authenticated, if they have
+    /// to be.
     pub(crate) fn is_established(&self) -> bool {
         self.session().is_none_or(Session::is_established)
     }
@@ -128,17 +129,17 @@ impl Socket {
         self.session()?.failure()
     }
 
-    /// Whether a read finds something that the poller does not know of.
+    /// Returns whether a read finds data that the poller does not know of.
     pub(crate) fn holds_more(&self) -> bool {
         self.session().is_some_and(Session::holds_more)
     }
 
-    /// Whether bytes that were written have not left.
+    /// Returns whether written bytes have not left.
     pub(crate) fn has_unsent(&self) -> bool {
         self.session().is_some_and(Session::has_unsent)
     }
 
-    /// Whether readiness to write is worth waiting for, if the connection has output.
+    /// Returns whether to wait for readiness to write, given whether the connection has output.
     pub(crate) fn waits_to_write(&self, has_output: bool) -> bool {
         self.has_unsent() || (has_output && self.is_established())
     }
@@ -221,7 +222,7 @@ impl Socket {
         }
     }
 
-    /// Who is at the other end, without the port: strangers choose that.
+    /// Returns the host at the other end, without the port: strangers choose that.
     pub(crate) fn remote_host(&self) -> String {
         self.remote_ip().map_or_else(|| "a peer that is gone".to_owned(), |ip| ip.to_string())
     }

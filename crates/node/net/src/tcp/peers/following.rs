@@ -1,9 +1,9 @@
-//! Who the peers are changes while the node runs: the group's table says so, and whoever has the
-//! cluster's id may come before that was heard ([member-3]).
+//! Changes of the set of peers while the node runs: the group's table lists them, and a node with
+//! the cluster's id may connect before this node learns of it ([member-3]).
 //!
-//! A hello proves nothing, so those that the table does not have are bounded, and one that says
-//! nothing makes room for the next. Votes are another matter: whose count is the configuration's
-//! business.
+//! A hello proves nothing, so the peers outside the table are bounded, and one that says nothing
+//! makes room for the next. Votes are another matter: the configuration decides which of them
+//! count.
 
 use quorate_core::{level::Level, node_id::NodeId};
 use quorate_wire::{Frame, Lane, RefusalCode};
@@ -28,8 +28,8 @@ impl Peers {
         }
     }
 
-    /// [level-7] Whoever does not support the level that the group uses from now on hears so, and
-    /// goes.
+    /// [level-7] Notifies and disconnects each peer that does not support the level that the group
+    /// uses from now on.
     fn follow_level(&mut self, cx: &mut PeerCx<'_>) {
         let levels = cx.host.levels();
         if levels == std::mem::replace(&mut self.levels, levels) {

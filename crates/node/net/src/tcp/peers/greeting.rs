@@ -1,4 +1,4 @@
-//! How a connection becomes a peer's: who greets whom, what each says, and who is refused.
+//! Handshake of peer connections: which side greets, what each says, and which are refused.
 
 use quorate_core::{
     level::Levels,
@@ -18,7 +18,7 @@ use crate::{
 const NO_CLUSTER_YET: &str = "starts with an empty folder, and would have founded a second cluster; it was \
      told that this one exists";
 
-/// How far a connection has come.
+/// Stage of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Stage {
     /// Dialled; not yet connected.
@@ -48,7 +48,7 @@ impl Stage {
         }
     }
 
-    /// Whether somebody came by it who is no peer yet, or never will be.
+    /// Returns whether its other side is no peer yet, or never will be.
     pub(super) const fn is_stranger(self) -> bool {
         matches!(self, Self::Stranger { .. } | Self::Newcomer { .. } | Self::Leaving { .. })
     }
@@ -65,19 +65,19 @@ impl Stage {
     }
 }
 
-/// What a frame does to the connection that it came by.
+/// Effect of a frame on the connection that it was received by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     GoOn,
     Close,
 }
 
-/// Who greeted, and what for.
+/// A greeter and its request.
 #[derive(Clone, Debug)]
 pub(super) struct Greeter {
     pub(super) member: Member,
     pub(super) boot: u32,
-    /// What it supports.
+    /// Levels that it supports.
     pub(super) levels: Levels,
     pub(super) lane: Lane,
     pub(super) client: String,
@@ -145,8 +145,8 @@ impl Peers {
         Verdict::GoOn
     }
 
-    /// Whether who greets in this node's name has its certificate; else it is told that it has not.
-    /// Who asks for an id has none, and is some node of the cluster.
+    /// Returns whether a greeter in this node's name has its certificate; refuses it otherwise. A
+    /// node that asks for an id has none yet, and any node of the cluster may do so.
     fn proves(&mut self, id: LinkId, node: NodeId, cx: &mut PeerCx<'_>) -> bool {
         let session = self.links.get(id).and_then(|link| link.socket().session());
         let Some(session) = session else {
@@ -315,7 +315,7 @@ impl Peers {
         }
     }
 
-    /// Somebody who says that it is this node belongs to another cluster, or to none.
+    /// Handles a node with a known id that belongs to another cluster, or to none.
     fn on_foreign(&mut self, node: NodeId, now: Now) {
         let journal = &mut self.journal;
         // What is kept about a node is bounded: strangers, and guests, choose their names.

@@ -19,7 +19,7 @@ use crate::{
     },
 };
 
-/// How the cause begins when the other side closed the connection.
+/// Prefix of the cause when the other side closed the connection.
 pub(super) const CLOSED: &str = "connection closed";
 
 new_key_type! {
@@ -31,11 +31,11 @@ new_key_type! {
 #[derive(Debug)]
 pub(super) struct Links {
     links: SlotMap<LinkId, Link>,
-    /// Those with something new to send.
+    /// Connections with new output.
     dirty: Vec<LinkId>,
-    /// Those that wait for their share of the network.
+    /// Connections that wait for their share of the network.
     paused: Vec<LinkId>,
-    /// Those whose stage has a deadline, oldest first.
+    /// Connections whose stage has a deadline, oldest first.
     transient: VecDeque<LinkId>,
 }
 
@@ -49,11 +49,11 @@ pub(super) struct Link {
     stage: Stage,
     interest: Interest,
     dirty: bool,
-    /// It waits for its share of the network: nothing is written meanwhile.
+    /// The connection waits for its share of the network: nothing is written meanwhile.
     paused: bool,
     /// When the last frame came by it, once it is in use.
     heard: Option<Time>,
-    /// Who it is, while it waits.
+    /// The greeter, while the connection waits to be admitted.
     greeter: Option<Box<Greeter>>,
     /// Why it ends, once it does, if that is not this node's own wish.
     lost: Option<String>,
@@ -128,12 +128,13 @@ impl Links {
         }
     }
 
-    /// Whether something was queued since the last flush.
+    /// Returns whether output was queued since the last flush.
     pub(super) fn has_unsent(&self) -> bool {
         !self.dirty.is_empty()
     }
 
-    /// Those with something new to send; while a socket is full, its readiness is awaited instead.
+    /// Takes the connections with new output; while a socket is full, its readiness is awaited
+    /// instead.
     pub(super) fn take_dirty(&mut self) -> Vec<LinkId> {
         let mut dirty = std::mem::take(&mut self.dirty);
         dirty.retain(|id| {
@@ -146,7 +147,7 @@ impl Links {
         dirty
     }
 
-    /// It waits for its share of the network from now on.
+    /// Makes the connection wait for its share of the network.
     pub(super) fn pause(&mut self, id: LinkId) {
         if let Some(link) = self.links.get_mut(id)
             && !link.paused
@@ -156,12 +157,12 @@ impl Links {
         }
     }
 
-    /// Whether any waits so.
+    /// Returns whether any connection waits for its share.
     pub(super) fn has_paused(&self) -> bool {
         !self.paused.is_empty()
     }
 
-    /// Those that waited so; none does any more.
+    /// Takes all connections that wait for their share; none is paused any more.
     pub(super) fn take_paused(&mut self) -> Vec<LinkId> {
         let paused = std::mem::take(&mut self.paused);
         for id in &paused {
@@ -198,19 +199,19 @@ impl Links {
         !self.transient.is_empty()
     }
 
-    /// Those whose stage has taken too long.
+    /// Returns the connections whose stage has taken too long.
     pub(super) fn late(&self, now: Time) -> Vec<LinkId> {
         let ids = self.transient.iter().copied();
         ids.filter(|id| self.is_late(*id, now)).collect()
     }
 
-    /// Whether its stage has taken too long.
+    /// Returns whether the connection's stage has taken too long.
     pub(super) fn is_late(&self, id: LinkId, now: Time) -> bool {
         let deadline = self.stage(id).and_then(Stage::deadline);
         deadline.is_some_and(|deadline| deadline <= now)
     }
 
-    /// Those that wait to be taken in.
+    /// Returns the connections that wait to be admitted.
     pub(super) fn newcomers(&self) -> Vec<LinkId> {
         let waits = |id: &LinkId| self.links.get(*id).is_some_and(|link| link.greeter.is_some());
         self.transient.iter().copied().filter(waits).collect()
@@ -246,7 +247,7 @@ impl Link {
         self.heard = Some(now);
     }
 
-    /// Who is at its other end, once it is in use.
+    /// Returns the peer at its other end, once it is in use.
     pub(super) const fn member(&self) -> Option<Member> {
         match self.stage {
             Stage::Open { member, .. } => Some(member),
@@ -259,18 +260,18 @@ impl Link {
         self.heard
     }
 
-    /// Who greeted, while it waits.
+    /// Returns the greeter, while the connection waits to be admitted.
     pub(super) fn greeter(&self) -> Option<&Greeter> {
         self.greeter.as_deref()
     }
 
-    /// It waits to be taken in.
+    /// Makes the connection wait to be admitted.
     pub(super) fn wait(&mut self, greeter: Greeter, deadline: Time) {
         self.stage = Stage::Newcomer { deadline };
         self.greeter = Some(Box::new(greeter));
     }
 
-    /// It waits no more.
+    /// Ends the wait and returns the greeter.
     pub(super) fn take_greeter(&mut self) -> Option<Greeter> {
         self.greeter.take().map(|greeter| *greeter)
     }
@@ -291,24 +292,24 @@ impl Link {
         self.note_end(moved)
     }
 
-    /// Whether another read should be made at once.
+    /// Returns whether another read should be made at once.
     pub(super) fn reads_on(&self) -> bool {
         self.inbox.reads_on() || self.socket.holds_more()
     }
 
-    /// Whether it should be made although the turn's share is used up: the poller does not know of
-    /// what is held.
+    /// Returns whether to read although the turn's share is used up: the poller does not know of
+    /// buffered data.
     pub(super) fn holds_more(&self) -> bool {
         self.socket.holds_more()
     }
 
-    /// Whether a read made something to write.
+    /// Returns whether a read produced output.
     pub(super) fn woke(&self) -> bool {
         let waits = !self.outbox.is_empty() && !self.interest.write && !self.paused;
         self.socket.has_unsent() || (waits && self.socket.is_established())
     }
 
-    /// What came, lent out so that it can be read while this table is used; see
+    /// Lends the received bytes, so that they can be read while this table is used; see
     /// [`Self::give_back`].
     pub(super) fn lend_inbox(&mut self) -> Inbox {
         std::mem::take(&mut self.inbox)

@@ -56,25 +56,25 @@ use crate::{
     stats::Stats,
 };
 
-/// Read at once from somebody who has not said who it is.
+/// Bytes of one read from a connection before its greeting.
 const STRANGER_READ_BYTES: usize = 4 << 10;
 
 /// The peers, and the plane that the replica speaks through.
 #[derive(Debug)]
 pub(crate) struct Peers {
     identity: Identity,
-    /// What this node may speak.
+    /// Levels that this node may use.
     levels: Levels,
     limits: Limits,
     shared: Arc<Shared>,
     table: Table,
     links: Links,
     journal: Journal,
-    /// Datagrams beside the connections, if there are any.
+    /// Datagrams in addition to the connections, if there are any.
     packets: Option<PacketSide>,
-    /// What connections may take beside datagrams.
+    /// Share of the network left to connections by datagrams.
     share: Option<Share>,
-    /// Who peers have to prove to be, and this node to them.
+    /// Identities that peers have to prove, and this node to them.
     trust: Option<Trust>,
     /// Memory for long frames.
     bodies: BlockPool,
@@ -159,7 +159,7 @@ impl Peers {
         }
     }
 
-    /// Whether something was said since the last flush.
+    /// Returns whether output was queued since the last flush.
     pub(crate) fn has_unsent(&self) -> bool {
         self.links.has_unsent()
     }
@@ -205,8 +205,7 @@ impl Peers {
         }
     }
 
-    /// What an operator should look at.
-    /// Where those listen that can be talked to, as far as that was said in numbers of IPv4.
+    /// Returns the addresses of the connected peers, as far as they are literal IPv4.
     pub(crate) fn literal_addresses(&self) -> impl Iterator<Item = SocketAddrV4> + '_ {
         self.table.up_addresses().filter_map(|text| text.parse().ok())
     }
@@ -582,7 +581,7 @@ impl Peers {
     }
 }
 
-/// Whether a frame is what replicas say to each other.
+/// Returns whether a frame is a message between replicas.
 const fn is_for_the_host(frame: &Frame<'_>) -> bool {
     match frame {
         Frame::Protocol { .. }

@@ -18,7 +18,7 @@ use super::{
 use crate::{cx::PeerCx, host::Now};
 
 impl Peers {
-    /// Whether a frame came by this connection lately.
+    /// Returns whether a frame was received by this connection lately.
     fn lives(&self, id: LinkId, now: Now) -> bool {
         let heard = self.links.get(id).and_then(Link::heard);
         heard.is_some_and(|at| now.time.since_us(at) < self.limits.handshake_ms * 1000)
@@ -50,13 +50,13 @@ impl Peers {
         boots.max()
     }
 
-    /// Whether a greeter would end a connection that lives.
+    /// Returns whether a greeter would end a living connection.
     pub(super) fn must_wait(&self, greeter: &Greeter, now: Now) -> bool {
         self.replaced_by(greeter.member.node, greeter.lane, greeter.boot)
             .any(|id| self.lives(id, now))
     }
 
-    /// It said hello, and has to say more.
+    /// Makes a connection wait for its first frame after the hello.
     pub(super) fn wait(&mut self, id: LinkId, greeter: Greeter, now: Now) {
         let deadline = now.time.plus_ms(self.limits.handshake_ms);
         if let Some(link) = self.links.get_mut(id) {
@@ -91,8 +91,8 @@ impl Peers {
         self.on_peer_frame(id, member, lane, received, cx)
     }
 
-    /// Whether what a newcomer sends is the beginning of a frame that is longer than a greeting; it
-    /// is used from now on, then.
+    /// Returns whether a newcomer's input is the beginning of a frame longer than a greeting; if
+    /// so, the connection is used from now on.
     pub(super) fn begins_long_frame(
         &mut self,
         id: LinkId,
@@ -124,8 +124,8 @@ impl Peers {
         self.open(id, greeter, cx)
     }
 
-    /// Newcomers that wait for nobody any more are taken in; those that said nothing in time are
-    /// not.
+    /// Admits the newcomers that have no living connection to wait for any more, and closes those
+    /// that sent nothing in time.
     pub(super) fn settle_newcomers(&mut self, cx: &mut PeerCx<'_>) {
         for id in self.links.newcomers() {
             let Some(greeter) = self.greeter(id) else {

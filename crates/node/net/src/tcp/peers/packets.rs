@@ -1,5 +1,5 @@
-//! What connections have to do with datagrams: they introduce, and what does not go by datagrams
-//! goes by them.
+//! Tasks of connections for datagrams: they carry the introductions, and the frames that do not go
+//! by datagrams.
 
 use quorate_core::node_id::{Member, NodeId};
 use quorate_packets::plane::Event;
@@ -152,13 +152,13 @@ impl Peers {
         cx.host.frame(&mut cx.now.turn(self), Lane::Control, received);
     }
 
-    /// How frames to a peer travel.
+    /// Returns how frames to a peer travel.
     pub(crate) fn plane_of(&self, node: NodeId) -> PeerPlane {
         let packets = self.packets.as_ref();
         packets.and_then(|packets| packets.status(node)).unwrap_or_default()
     }
 
-    /// How frames for several peers travel, and why, if that is chosen.
+    /// Returns how frames for several peers travel, and why, if that is chosen.
     pub(crate) fn choice(&self) -> Option<String> {
         self.packets.as_ref().and_then(PacketSide::choice)
     }
