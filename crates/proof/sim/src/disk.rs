@@ -20,7 +20,6 @@ pub struct LogWrite {
     pub seq: u64,
     /// In which incarnation it was written.
     pub incarnation: Incarnation,
-    /// What it holds.
     pub records: Vec<Record>,
 }
 
@@ -118,7 +117,7 @@ pub fn old_writes(disk: &MemoryDisk, newest: usize) -> Vec<(Position, u64)> {
     whole.collect()
 }
 
-/// What of a node's log is durable and released, write by write in order ([disk-2]).
+/// Durable and released part of a node's log, write by write in order ([disk-2]).
 #[derive(Debug, Default)]
 pub struct Released {
     next: u64,

@@ -36,14 +36,14 @@ struct Extent {
 pub struct Agreement {
     /// The eras from each slot on that began one; what judges a slot is the last at or below it.
     eras: Vec<(Slot, Eras)>,
-    /// By their first slots; together they are all slots that somebody voted for.
+    /// By their first slots; together they are all slots with a vote.
     extents: BTreeMap<Slot, Extent>,
     /// Every slot below is chosen.
     chosen_to: Slot,
 }
 
 impl Agreement {
-    /// Nobody voted yet.
+    /// Returns the state before any vote.
     pub fn new(founding: Configuration) -> Self {
         Self {
             eras: vec![(Slot::FIRST, Eras::founded(founding))],
@@ -195,7 +195,7 @@ impl Agreement {
         Err(Violation::new("acknowledged", detail))
     }
 
-    /// What was chosen in a slot.
+    /// Returns the value chosen in a slot.
     pub fn chosen(&self, slot: Slot) -> Option<Value> {
         let mut chosen = self.chosen_in(SlotRange::new(slot, slot.next()));
         chosen.find_map(|(_, chosen)| Some(chosen?.1))

@@ -8,7 +8,7 @@ use quorate_core::node_id::{Incarnation, Member};
 
 use super::{Verdict, Violation};
 
-/// What each node was in its last life that ran.
+/// State of each node in its last life that ran.
 #[derive(Debug, Default)]
 pub struct Lives {
     last: BTreeMap<usize, Life>,

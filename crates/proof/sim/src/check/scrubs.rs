@@ -14,10 +14,10 @@ fn broken(node: usize, what: &str, found: &[&Found]) -> Verdict {
     Err(Violation::new("scrubs", detail))
 }
 
-/// Of a node on whose disk no bit ever flipped: nothing is damaged there.
+/// Checks a node on whose disk no bit ever flipped: nothing is damaged there.
 ///
 /// # Errors
-/// Its scrub says something is.
+/// Its scrub found damage.
 pub fn sound(node: usize, status: &ScrubStatus) -> Verdict {
     if status.found_total == 0 {
         return Ok(());

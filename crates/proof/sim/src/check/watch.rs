@@ -21,7 +21,7 @@ use crate::{
     steps::Steps,
 };
 
-/// Who watches a run, and what of each node's log was told of.
+/// Checkers of a run, and the part of each node's log reported to them.
 #[derive(Debug)]
 pub(crate) struct Watch {
     agreement: Agreement,
@@ -33,7 +33,7 @@ pub(crate) struct Watch {
     levels: Levels,
     classes: Classes,
     released: Vec<Released>,
-    /// Written down only if somebody asks for it.
+    /// Recorded only on request.
     pub(crate) steps: Option<Steps>,
 }
 
@@ -59,7 +59,7 @@ impl Watch {
         self.prefix.executed_in(id)
     }
 
-    /// What is chosen in each slot, as far as all are.
+    /// Returns the value chosen in each slot, up to the first that is not chosen.
     pub(crate) fn chosen(&self) -> impl Iterator<Item = (Slot, Value)> {
         let slots = (Slot::FIRST.0..self.agreement.chosen_to().0).map(Slot);
         slots.filter_map(|slot| Some((slot, self.agreement.chosen(slot)?)))
@@ -70,7 +70,7 @@ impl Watch {
         self.released[node].next()
     }
 
-    /// A process ended: what it wrote too early is nobody's.
+    /// A process ended: its premature log writes are discarded.
     pub(crate) fn ended(&mut self, node: usize) {
         self.released[node] = Released::new(self.released[node].next());
     }
@@ -90,7 +90,7 @@ impl Watch {
         &mut self.levels
     }
 
-    /// What clients of other classes were told.
+    /// Returns the checker of other classes.
     pub(crate) fn classes(&mut self) -> &mut Classes {
         &mut self.classes
     }
@@ -196,12 +196,12 @@ impl Watch {
         }
     }
 
-    /// How many votes of others were passed on along rings.
+    /// Returns the number of votes of others passed on along rings.
     pub(crate) const fn relayed(&self) -> u64 {
         self.rings.relayed()
     }
 
-    /// How far a process is.
+    /// Checks the progress of a process.
     pub(crate) fn status(&mut self, node: usize, life: u64, era: Era, decided_to: Slot) -> Verdict {
         if let Some(steps) = &mut self.steps {
             steps.decides(node, decided_to);
