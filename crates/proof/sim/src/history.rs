@@ -1,6 +1,6 @@
-//! What clients did and what they were told, in the order in which it happened.
+//! Operations of clients and the replies to them, in the order in which they happened.
 
-/// What a client asks of one key. Values are unique within a run.
+/// Operation of a client on one key. Values are unique within a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Act {
     /// SET, without a deadline.
@@ -15,14 +15,14 @@ pub enum Act {
     Increment,
     /// WATCH, GET gave `seen`, then MULTI, SET `new`, EXEC.
     Swap {
-        /// What the key had.
+        /// Old value of the key.
         seen: Option<i64>,
-        /// What it should have.
+        /// New value of the key.
         new: i64,
     },
 }
 
-/// What the client heard.
+/// Reply to the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Answer {
     /// Done.
@@ -31,7 +31,7 @@ pub enum Answer {
     Value(Option<i64>),
     /// The number after INCR.
     Number(i64),
-    /// Whether there was something to delete.
+    /// Deleted, or `false` if there was nothing to delete.
     Removed(bool),
     /// Nothing, or "unknown": it may have been executed, or may yet be.
     Unknown,
@@ -42,7 +42,7 @@ pub enum Answer {
 pub struct Operation {
     /// Which key.
     pub key: String,
-    /// Who asked.
+    /// Client that asked.
     pub client: usize,
     /// What.
     pub act: Act,

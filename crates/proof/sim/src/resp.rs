@@ -1,4 +1,4 @@
-//! What a client of the simulated nodes says and hears: RESP2, just enough of it.
+//! Wire format of clients of the simulated nodes: RESP2, just enough of it.
 
 /// A reply.
 #[derive(Clone, Debug, PartialEq, Eq)]

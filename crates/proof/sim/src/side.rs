@@ -22,7 +22,7 @@ use crate::{
     dice::Dice,
 };
 
-/// What the key's number is, where there is one.
+/// Number of the key, where there is one.
 const KEY: u8 = 1;
 /// MTU of the paths between nodes.
 const MTU: usize = 1500;
@@ -30,26 +30,26 @@ const MTU: usize = 1500;
 const BUFFER_BYTES: usize = 1 << 20;
 /// Missing ranges of a channel, small, so that there are more at times.
 const GAPS_MAX: usize = 16;
-/// How fast the link is said to be: little, so that datagrams wait for their turn.
+/// Configured capacity of the link: little, so that datagrams wait for their turn.
 const LINK_BYTES_S: u64 = 25_000_000;
 
 /// A plane of packets, and what its process knows of its peers.
 pub(crate) struct Side {
     plane: Packets,
-    /// What the socket has taken and nobody has read.
+    /// Datagrams in the socket, not yet read.
     socket: VecDeque<Vec<u8>>,
     socket_bytes: usize,
     socket_bytes_max: usize,
     /// The processes that greetings of connections named, by node.
     boots: BTreeMap<NodeId, (Member, u32)>,
-    /// Frames of this turn and whom they go to; nobody has looked at them yet.
+    /// Frames of this turn with their receivers, not looked at yet.
     fresh: Vec<(NodeSet, Vec<u8>)>,
     /// As of the last look.
     counted: Counts,
 }
 
 impl Side {
-    /// Of a process that starts.
+    /// Creates the plane of a process that starts.
     pub(crate) fn new(
         me: Member,
         boot: u32,
@@ -120,7 +120,7 @@ impl Side {
         Some(bytes)
     }
 
-    /// What a peer said of itself by the connection.
+    /// Handles a peer's introduction by the connection.
     pub(crate) fn hear(
         &mut self,
         from: Member,
@@ -146,7 +146,7 @@ impl Side {
 
     // The replica's frames.
 
-    /// Whether packets take a frame of this length for a node.
+    /// Returns whether packets take a frame of this length for a node.
     pub(crate) fn has_room(&self, node: NodeId, bytes: usize) -> bool {
         self.plane.has_room(node, bytes)
     }
@@ -249,7 +249,7 @@ impl Side {
     }
 }
 
-/// Whether these bytes are one whole frame of this member.
+/// Returns whether these bytes are one whole frame of this member.
 fn says(bytes: &[u8], by: Member) -> bool {
     let decoded = decode(bytes, BODY_BYTES_MAX);
     matches!(decoded, Ok(Decoded::Frame { from, used, .. }) if from == by && used == bytes.len())

@@ -1,9 +1,9 @@
-//! What nodes do, as the specification in TLA+ knows it: one JSON object per line, for `cargo xtask
+//! Steps of nodes in terms of the specification in TLA+: one JSON object per line, for `cargo xtask
 //! tla --trace`.
 //!
-//! Two kinds of lines: what is on stable storage (`round`, `promise`, `vote`, `learned`), and what
-//! was said (`asks`, `answers`, `proposes`, `votes`) or is known (`decides`). Words are told of
-//! once, however often they are repeated. The manual is `docs/spec/tla/README.md`.
+//! Two kinds of lines: state on stable storage (`round`, `promise`, `vote`, `learned`), and
+//! messages (`asks`, `answers`, `proposes`, `votes`) or knowledge (`decides`). Each message appears
+//! once, however often it is repeated. The manual is `docs/spec/tla/README.md`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

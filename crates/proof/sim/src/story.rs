@@ -23,7 +23,7 @@ pub fn begin(settings: Settings) -> Result<World, Violation> {
     Ok(world)
 }
 
-/// What was told, without heartbeats, which are the same all the time.
+/// Returns the lines of the trace without heartbeats, which never change.
 pub fn lines(world: &World) -> impl Iterator<Item = &str> {
     let dull = |line: &&str| line.contains("heartbeat ballot") || line.contains(": heard ballot");
     world.trace.lines().filter(move |line| !dull(line))
@@ -59,7 +59,7 @@ fn expect_ok(reply: Reply) -> Result<(), Violation> {
     }
 }
 
-/// Where a story begins.
+/// Opening state of a story.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opening {
     /// The id of the node that leads.
@@ -71,10 +71,10 @@ pub struct Opening {
 }
 
 impl Opening {
-    /// As things are.
+    /// Returns the present state.
     ///
     /// # Errors
-    /// Nobody is elected.
+    /// No leader is elected.
     pub fn of(world: &mut World) -> Result<Self, Violation> {
         let leader = world.wait_for_leader()?;
         let running = world.nodes[leader].running.as_ref();

@@ -1,4 +1,4 @@
-//! What happened, one aligned line per event; the legend is in `docs/spec/simulator.md`.
+//! Trace of a run, one aligned line per event; the legend is in `docs/spec/simulator.md`.
 
 use std::{collections::VecDeque, fmt};
 
@@ -13,11 +13,11 @@ pub const LINES_KEPT: usize = 50;
 #[derive(Debug)]
 pub struct Trace {
     lines: VecDeque<String>,
-    /// How many lines are remembered.
+    /// Number of lines kept.
     pub keep: usize,
     hash: u64,
     count: u64,
-    /// Whether frames are told of one by one, with what they say.
+    /// Traces frames one by one, with their contents.
     pub frames: bool,
 }
 

@@ -27,7 +27,7 @@ impl Wires {
         *last
     }
 
-    /// It is gone.
+    /// Forgets a connection that is gone.
     pub(crate) fn close(&mut self, connection: ConnectionId) {
         self.last_arrival.remove(&connection);
     }

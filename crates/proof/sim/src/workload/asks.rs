@@ -1,4 +1,4 @@
-//! What clients ask for, by kind.
+//! Requests of clients, by kind.
 
 use super::{Books, Client, Kind, Waiting};
 use crate::{history::Act, node::COMMAND_BYTES_MAX, resp::request};
@@ -160,7 +160,7 @@ impl Client {
         }
     }
 
-    /// What is known of its own key says nothing of what it will read.
+    /// Forgets the expected value of its own key, which no longer predicts its reads.
     pub(super) fn forsake_own_key(&mut self) {
         self.own_generation += 1;
         self.own_value = None;

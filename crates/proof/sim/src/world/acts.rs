@@ -135,7 +135,7 @@ impl World {
         linearizable::verdict(self.books.history.operations())
     }
 
-    /// Whether every node has applied what the farthest one has decided.
+    /// Returns whether every node has applied what the farthest one has decided.
     pub fn is_level(&self) -> bool {
         let farthest = self.nodes.iter().filter_map(|node| node.running.as_ref());
         let farthest = farthest.map(|running| running.replica().node().decided_to()).max();
@@ -200,7 +200,7 @@ impl World {
         Err(Violation::new("convergence", detail))
     }
 
-    /// Whether fewer nodes than a quorum still know their votes.
+    /// Returns whether fewer nodes than a quorum still know their votes.
     fn lost_quorum(&self) -> bool {
         let remembers = |voter: &&Voter| {
             let mut nodes = self.nodes.iter();

@@ -14,9 +14,9 @@ use crate::{
 /// Log writes that do not rot: more than can be in flight ([model-3]).
 pub(super) const NEWEST_WRITES: usize = 8;
 
-/// What may go wrong.
+/// Faults that may still happen.
 pub(super) struct Chaos {
-    /// Whether anything still does.
+    /// Faults still happen.
     goes_on: bool,
     /// Nodes that may forget their votes in this run.
     may_forget: Vec<bool>,
@@ -54,17 +54,17 @@ impl Chaos {
         }
     }
 
-    /// Whether anything still goes wrong.
+    /// Returns whether faults still happen.
     pub(super) fn goes_on(&self) -> bool {
         self.goes_on
     }
 
-    /// Whether any node may forget its votes in this run.
+    /// Returns whether any node may forget its votes in this run.
     pub(super) fn forgets(&self) -> bool {
         self.may_forget.contains(&true)
     }
 
-    /// Whether this node may forget its votes.
+    /// Returns whether this node may forget its votes.
     pub(super) fn may_forget(&self, node: usize) -> bool {
         self.may_forget[node]
     }
@@ -140,7 +140,7 @@ impl World {
         self.arrive(node, life, arrival);
     }
 
-    /// Whether this node may be stopped without a chance to write down its votes.
+    /// Returns whether this node may be stopped without a chance to write down its votes.
     pub(super) fn may_crash(&self, node: usize) -> bool {
         self.settings.class == Class::Durable || self.chaos.may_forget(node)
     }
@@ -156,8 +156,8 @@ impl World {
         self.after(down, Event::Start(node));
     }
 
-    /// A node that is nobody's yet may die in the middle of becoming somebody's: at any change of
-    /// its disk up to the one after which it has an identity.
+    /// Makes a node without an identity die while it acquires one: at any change of its disk up to
+    /// the one after which it has an identity.
     pub(crate) fn arm_founding(&mut self, node: usize) {
         if !self.chaos.goes_on
             || !self.has(Fault::FoundingKill)
@@ -288,8 +288,8 @@ impl World {
         self.after(wait, Event::DiskCalm(node));
     }
 
-    /// The next write fails; somebody restarts the node later. In a volatile group the process of a
-    /// node that may not forget could not end cleanly, so its disk is spared.
+    /// Makes the next write fail; an operator restarts the node later. In a volatile group the
+    /// process of a node that may not forget could not end cleanly, so its disk is spared.
     fn disk_error(&mut self, node: usize) {
         if !self.may_crash(node) || self.nodes[node].running.is_none() {
             return;

@@ -1,4 +1,4 @@
-//! What clients do, and what they hear.
+//! Clients in the world: their requests and the replies.
 
 use quorate_core::time::Time;
 use quorate_replica::front::ConnectionId;
@@ -66,8 +66,7 @@ impl World {
             return;
         }
         let node = self.clients[client].choose(self.nodes.len());
-        // Nobody gives clients the addresses of auxiliaries, or in the end those of nodes that
-        // left.
+        // Clients never get the addresses of auxiliaries, or in the end those of nodes that left.
         let known =
             !self.settings.is_auxiliary(node) && (self.chaos.goes_on() || self.belongs(node));
         let process = &self.nodes[node];

@@ -14,7 +14,7 @@ use crate::{
     side::Side,
 };
 
-/// What decides about datagrams.
+/// State of datagrams in flight.
 pub(super) struct Flights {
     /// For datagrams alone.
     dice: Dice,
@@ -48,7 +48,7 @@ impl World {
         }
     }
 
-    /// What a process's plane has for the network leaves.
+    /// Sends a plane's datagrams to the network.
     pub(super) fn send_datagrams(&mut self, node: usize, now: Time) {
         let running = self.nodes[node].running.as_mut();
         let Some(packets) = running.and_then(|running| running.packets.as_mut()) else {

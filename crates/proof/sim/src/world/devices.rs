@@ -16,10 +16,10 @@ use crate::{
 /// Frames that strangers may send again.
 const SENT_MAX: usize = 2048;
 
-/// What decides about frames of devices.
+/// State of frames of devices.
 pub(super) struct Frames {
     pub(super) dice: Dice,
-    /// What was sent, for strangers to send again.
+    /// Frames sent before, for strangers to replay.
     sent: VecDeque<Vec<u8>>,
 }
 
@@ -52,7 +52,7 @@ impl World {
         }
     }
 
-    /// What devices say leaves, for all others of them.
+    /// Sends the frames of a device to all others.
     pub(super) fn send_device_frames(&mut self, node: usize) {
         let Some(device) = &self.nodes[node].device else {
             return;
@@ -106,7 +106,8 @@ impl World {
         let rate = self.settings.devices.map(|faults| faults.damaged_of_1000);
         let rate = rate.filter(|rate| *rate > 0 && self.chaos.goes_on());
         if rate.is_some_and(|rate| self.frames.dice.chance(rate, 1000)) {
-            // What is before is nobody's word: others drop it, or hear it as a stranger's.
+            // Bits before that belong to no message: others drop the frame, or take it for a
+            // stranger's.
             let bit = self.frames.dice.between(12 * 8, 8 * bytes.len() as u64 - 1);
             let bit = usize::try_from(bit).unwrap_or(0);
             bytes[bit / 8] ^= 1 << (bit % 8);
@@ -114,7 +115,7 @@ impl World {
         }
     }
 
-    /// The next time that somebody sends a frame who is no device.
+    /// Plans the next frame of a sender that is no device.
     pub(super) fn plan_stranger(&mut self) {
         let mean_us = self.settings.devices.and_then(|faults| faults.strangers_us);
         if let Some(mean_us) = mean_us.filter(|_| self.chaos.goes_on()) {
@@ -158,7 +159,7 @@ impl World {
         self.send_device_frames(to);
     }
 
-    /// What devices sent until now, the newest last: the last few thousand frames.
+    /// Returns the frames sent by devices until now, the newest last: the last few thousand.
     pub fn device_frames(&self) -> impl Iterator<Item = &[u8]> {
         self.frames.sent.iter().map(Vec::as_slice)
     }
@@ -184,7 +185,8 @@ impl World {
         }
     }
 
-    /// It does. Where its votes count they are forgotten: that happens to nodes that may forget.
+    /// Cuts the power of a device. Where its votes count they are forgotten: that happens to nodes
+    /// that may forget.
     pub(super) fn reset_device(&mut self) {
         self.plan_reset();
         let node = self.frames.dice.index(self.nodes.len());
@@ -196,7 +198,7 @@ impl World {
         }
     }
 
-    /// The next time that somebody takes a device from its place.
+    /// Plans the next removal of a device from its place.
     pub(super) fn plan_taking(&mut self) {
         if let Some(mean_us) = self.settings.devices.and_then(|faults| faults.taken_us) {
             let wait = self.frames.dice.interval(mean_us);
@@ -204,7 +206,7 @@ impl World {
         }
     }
 
-    /// It is done.
+    /// Removes a device from its place.
     pub(super) fn take_device(&mut self) {
         self.plan_taking();
         let node = self.frames.dice.index(self.nodes.len());
@@ -242,7 +244,7 @@ impl World {
         }
     }
 
-    /// It goes on.
+    /// Resumes a stalled device.
     pub(super) fn resume_device(&mut self, node: usize) {
         if let Some(device) = &self.nodes[node].device {
             device.resume();

@@ -1,5 +1,5 @@
-//! What clients of devices do in the world: their frames fly like those of devices, and a node is
-//! asked by a connection.
+//! Clients of devices in the world: their frames fly like those of devices, and they ask a node by
+//! a connection.
 
 use quorate_core::time::Time;
 
@@ -25,7 +25,7 @@ impl World {
         }
     }
 
-    /// It looks at what there is to do, then at the latest.
+    /// Plans the client's next look, at this time at the latest.
     fn frame_client_looks(&mut self, index: usize, at: Time) {
         let client = &mut self.frame_clients[index];
         if client.planned.is_none_or(|planned| planned > at) {
@@ -94,7 +94,7 @@ impl World {
         self.after(wait, event);
     }
 
-    /// What a node answered in its turn goes to clients of devices.
+    /// Sends a node's answers of its turn to clients of devices.
     pub(super) fn send_desk_answers(&mut self, node: usize) {
         let life = self.nodes[node].life;
         let running = self.nodes[node].running.as_mut();
@@ -151,7 +151,7 @@ impl World {
 
     // --- Act two.
 
-    /// They begin nothing new.
+    /// Stops all of them from beginning anything new.
     pub(super) fn heal_frame_clients(&mut self) {
         for index in 0..self.frame_clients.len() {
             self.frame_clients[index].done = true;

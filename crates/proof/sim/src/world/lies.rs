@@ -49,7 +49,7 @@ impl World {
 
     /// A node starts whose disk may have lied. A copy of its small files is kept for later.
     pub(super) fn fall_back(&mut self, node: usize) {
-        // A start that does not come through is made again, when nobody may be there to be asked.
+        // A start that does not complete is repeated, when there may be no node left to ask.
         let lies = std::mem::take(&mut self.nodes[node].lies);
         if lies && self.nodes[node].dies_after.is_none() {
             self.nodes[node].disk.set_capacity(None);
@@ -109,7 +109,7 @@ impl World {
     fn lose_end(&mut self, node: usize) {
         let own = self.nodes[node].member().incarnation;
         let recalled = self.recalled_of(node);
-        // Of what nobody remembers nothing is promised.
+        // Nothing is promised of a log that no node remembers.
         let heard = recalled.iter().map(|(_, memory)| memory.written);
         let heard = heard.filter(|written| written.incarnation == own && written.to > 0);
         let Some(remembered) = heard.max() else {

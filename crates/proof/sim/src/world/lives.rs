@@ -18,11 +18,11 @@ use crate::{
 /// A node that was removed stays connected for this long.
 const PARTING_US: u64 = 2_000_000;
 
-/// Whether two nodes connect.
+/// Verdict on a connection of two nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Admission {
     LetIn,
-    /// Whoever would have to dial has not heard of the other one yet.
+    /// The node that would have to dial does not know the other one yet.
     Unknown,
     /// One of them was removed.
     Refused,
@@ -274,7 +274,8 @@ impl World {
         }
         let ready = |node: &Node| node.running.is_some() && !node.paused;
         if !ready(&self.nodes[a]) || !ready(&self.nodes[b]) || !self.network.can_connect(a, b) {
-            // A node that comes back dials again; for blocked links and pauses somebody has to.
+            // A node that returns dials again; for blocked links and pauses a new dial has to be
+            // planned.
             let wait = self.dice.between(5_000, 30_000);
             if self.nodes[a].running.is_some() && self.nodes[b].running.is_some() {
                 self.after(wait, Event::Dial(a, b));
@@ -292,8 +293,8 @@ impl World {
         self.line("net", "connect", format_args!("{} and {}", a + 1, b + 1));
     }
 
-    /// As the network of production decides: the node with the higher id dials those that its table
-    /// has; the other lets in whoever was not removed, known or not ([member-3]).
+    /// Decides as the network of production does: the node with the higher id dials those that its
+    /// table has; the other admits any node that was not removed, known or not ([member-3]).
     fn admission(&self, a: usize, b: usize) -> Admission {
         let (low, high) = pair(a, b);
         let book = |node: usize| {
@@ -321,7 +322,7 @@ impl World {
         if unknown { Admission::Unknown } else { Admission::LetIn }
     }
 
-    /// What a node has heard of the group changed: those that were removed are sent away after a
+    /// Follows a change of a node's table of the group: removed nodes are disconnected after a
     /// while.
     pub(crate) fn follow(&mut self, node: usize) {
         let Some(running) = &mut self.nodes[node].running else {
@@ -338,7 +339,7 @@ impl World {
         }
     }
 
-    /// It has had its time to hear what was decided.
+    /// Disconnects a removed peer, which had its time to learn what was decided.
     pub(super) fn part(&mut self, node: usize, peer: usize) {
         if self.admission(node, peer) == Admission::Refused {
             self.break_connection(node, peer, 100);

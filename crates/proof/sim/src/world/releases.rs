@@ -1,5 +1,5 @@
-//! Operators install other releases: the newest, or the oldest that it works beside, which the same
-//! code stands for ([level-3] to [level-8]).
+//! Operators install other releases: the newest, or the oldest compatible one, which the same code
+//! stands for ([level-3] to [level-8]).
 
 use quorate_core::level::Level;
 use quorate_node::host::PeerSide as _;
@@ -29,7 +29,7 @@ impl World {
         }
     }
 
-    /// Somebody installs the newest release somewhere, or goes back.
+    /// Installs the newest release somewhere, or goes back.
     pub(super) fn change_release(&mut self) {
         let Some(releases) = self.settings.releases.filter(|_| self.chaos.goes_on()) else {
             return;
@@ -96,8 +96,8 @@ impl World {
         }
     }
 
-    /// What a node uses is what its release supports, what all others use there, and what everybody
-    /// was asked for.
+    /// Checks a node's level: it follows from its own release, the use of all others there, and the
+    /// request to all nodes.
     pub(super) fn check_level(&mut self, node: usize) -> Verdict {
         let process = &self.nodes[node];
         let Some(running) = &process.running else {

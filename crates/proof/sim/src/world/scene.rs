@@ -1,4 +1,4 @@
-//! What directed scenarios are made of: a calm cluster, and one thing done to it after the other.
+//! Building blocks of directed scenarios: a calm cluster, and one event after the other.
 
 use quorate_core::{
     effect::Role,
@@ -150,7 +150,7 @@ impl World {
         self.pause_now(node);
     }
 
-    /// It goes on.
+    /// Resumes a paused node.
     pub fn resume_now(&mut self, node: usize) {
         let life = self.nodes[node].life;
         self.after(0, Event::Resume { node, life });
@@ -199,7 +199,7 @@ impl World {
         }
     }
 
-    /// What the group has decided: every slot, and the value in it.
+    /// Returns the decisions of the group: every slot, and the value in it.
     pub fn history(&self) -> Vec<(Slot, Value)> {
         self.watch.chosen().collect()
     }

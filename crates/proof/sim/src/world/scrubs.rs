@@ -37,8 +37,8 @@ impl World {
         self.scrub(node, pace);
     }
 
-    /// A file of a service is damaged; on fewer than half of the founders, as somebody must have a
-    /// snapshot to give.
+    /// Damages a file of a service; on fewer than half of the founders, as some node must have a
+    /// snapshot to send.
     fn rot_store(&mut self, node: usize) {
         let rotten = |node: &usize| self.nodes[*node].store_rotten.get();
         let founders = self.settings.nodes;
@@ -58,13 +58,13 @@ impl World {
         self.tell(node, Arrival::Scrub(pace));
     }
 
-    /// What the scrub of a node says.
+    /// Returns the scrub status of a node.
     pub fn scrub_status(&self, node: usize) -> Option<ScrubStatus> {
         let running = self.nodes[node].running.as_ref();
         running.map(|running| running.replica().scrub_status())
     }
 
-    /// What scrubs have done since the last look, and whether what they say can be.
+    /// Checks the progress and the findings of scrubs since the last look.
     pub(super) fn check_scrubs(&mut self, node: usize) -> Verdict {
         if self.settings.scrubs.is_none() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! What clients of byte streams do in the world, and what the checkers of streams hear.
+//! Clients of byte streams in the world, and notes for the checkers of streams.
 
 use quorate_core::{class::Class, slot::Slot};
 use quorate_node::host::ClientSide as _;
@@ -15,7 +15,7 @@ use crate::{
 
 /// The clients of byte streams, and what is drawn for them.
 pub(crate) struct Streaming {
-    /// Of their own, so that seeds without them stay what they were.
+    /// Separate dice, so that seeds without streams stay what they were.
     pub(crate) dice: Dice,
     tags: u64,
 }
@@ -328,7 +328,7 @@ impl World {
         index
     }
 
-    /// It connects to a node, over a new connection.
+    /// Connects to a node, over a new connection.
     pub fn connect_streamer(&mut self, index: usize, node: usize) {
         if let Some((connection, _)) = self.streamers[index].connection {
             self.streamer_leaves(index, connection);
@@ -337,7 +337,7 @@ impl World {
         self.streamers[index].connection = Some((self.wires.open(), node));
     }
 
-    /// It asks, and waits for the answer; `None` if its connection broke.
+    /// Sends a request and waits for the answer; `None` if its connection broke.
     ///
     /// # Errors
     /// There is none in time.
@@ -353,12 +353,12 @@ impl World {
         Ok(self.streamers[index].heard.pop_front().expect("just seen"))
     }
 
-    /// It asks, and waits for nothing.
+    /// Sends a request without waiting.
     pub fn tell_streams(&mut self, index: usize, ask: Ask) {
         self.streamer_asks(index, ask);
     }
 
-    /// It gives so many bytes more of its piece.
+    /// Gives this many more bytes of its piece.
     pub fn give_streams(&mut self, index: usize, bytes: u64) {
         if let Some(piece) = &mut self.streamers[index].piece {
             piece.given += bytes;

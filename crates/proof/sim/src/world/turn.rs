@@ -113,7 +113,7 @@ impl Plane for Outgoing<'_> {
     }
 }
 
-/// What a turn needs of the world.
+/// Parts of the world that a turn needs.
 struct Turn<'a> {
     now: Now,
     index: usize,
@@ -235,9 +235,9 @@ impl World {
         self.starts_within(node, 200_000);
     }
 
-    /// What this node took off its connections makes room on them. Where there are streams somebody
+    /// Frees the room on connections that this node's reads made. Where there are streams a sender
     /// waits for that: a piece of one is larger than what may be in flight. Elsewhere the sender's
-    /// next turn does.
+    /// next turn does so.
     fn make_room(&mut self, node: usize) {
         if self.settings.streams.is_none() {
             return;
@@ -487,7 +487,7 @@ fn held_bytes(running: &Running) -> usize {
     requests + running.host.front().held_bytes()
 }
 
-/// What a turn costs, as the node's tuner sees it: mostly little, at times very much.
+/// Returns the cost of a turn, as the node's tuner sees it: mostly little, at times very much.
 fn turn_us(now: Time, node: usize) -> u64 {
     let drawn = mix(now.0 ^ (node as u64) << 48);
     if drawn.is_multiple_of(64) { drawn % 20_000 } else { drawn % 200 }
@@ -710,12 +710,12 @@ impl Turn<'_> {
 }
 
 impl Node {
-    /// What the node's clocks show.
+    /// Returns the reading of the node's clocks.
     pub(super) fn now(&self, world: Time) -> Now {
         Now { time: self.time(world), wall_ms: self.clock.wall_ms(world) }
     }
 
-    /// Whether a process runs and is not paused.
+    /// Returns whether a process runs and is not paused.
     pub fn is_up(&self) -> bool {
         self.running.is_some() && !self.paused
     }
