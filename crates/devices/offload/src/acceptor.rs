@@ -8,7 +8,7 @@ use crate::{
     header::REPEAT,
 };
 
-/// What an acceptor is armed with; changes as one ([offload-17]).
+/// Record that an acceptor is armed with; changes as one ([offload-17]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arm {
     /// The only ballot that it votes in.
@@ -17,7 +17,7 @@ pub struct Arm {
     pub position: u8,
     /// Lowest slot that it votes for.
     pub floor: u64,
-    /// Where votes go.
+    /// Destinations of votes.
     pub votes: Routes,
 }
 
@@ -25,7 +25,7 @@ pub struct Arm {
 #[derive(Debug)]
 pub struct Acceptor<'a> {
     device: Device<'a>,
-    /// Where votes go when a frame arms it.
+    /// Destinations of votes when a frame arms it.
     votes: Routes,
     armed: Option<Arm>,
     /// Highest ballot that it was armed with.
@@ -48,7 +48,7 @@ impl<'a> Acceptor<'a> {
         self.last = PackedBallot::NONE;
     }
 
-    /// How it stands.
+    /// Returns its state.
     pub fn state(&self) -> State {
         let armed = self.armed.as_ref();
         State {
@@ -61,7 +61,7 @@ impl<'a> Acceptor<'a> {
         }
     }
 
-    /// What it was told when it was made.
+    /// Returns the setup that it was made with.
     pub(crate) const fn setup(&self) -> &Setup {
         &self.device.setup
     }
@@ -97,7 +97,7 @@ impl<'a> Acceptor<'a> {
         if arm.ballot < self.last {
             return Err(Reason::Ballot);
         }
-        // [offload-6] A cell never returns to a lower slot, whoever arms.
+        // [offload-6] A cell never returns to a lower slot, whichever owner arms.
         if arm.floor < self.device.floor {
             return Err(Reason::Floor);
         }
@@ -178,7 +178,7 @@ impl<'a> Acceptor<'a> {
             self.device.send_all(asked, &armed.votes, &header, Some(room), out);
             return Ok(());
         }
-        // One step: nobody sees a cell between check and write.
+        // One step: no reader sees a cell between check and write.
         let cell = Cell {
             ballot: armed.ballot,
             slot,

@@ -1,5 +1,5 @@
-//! What every program asks of a frame before it looks at what it says, in this order; all devices
-//! have the same one.
+//! Checks that every program makes of a frame before it looks at the contents, in this order; all
+//! devices have the same one.
 
 use crate::{
     Address, Form, Header, Port, Reason, Setup, Type,
@@ -10,20 +10,21 @@ use crate::{
 /// A frame of the group that is whole.
 #[derive(Clone, Copy, Debug)]
 pub struct Admitted<'a> {
-    /// Where it arrived.
+    /// Port of arrival.
     pub from: Port,
-    /// What is around the header.
+    /// Form of the frame around the header.
     pub form: Form,
     /// All of it.
     pub frame: &'a [u8],
-    /// What it says.
+    /// Header of the frame.
     pub header: Header,
     /// The value's room.
     pub room: &'a [u8],
 }
 
 impl Admitted<'_> {
-    /// Who sent it; `None` if that is no single station's address. Not more than the frame says.
+    /// Returns the sender's address; `None` if that is not of a single station. It is only as true
+    /// as the frame.
     pub fn source(&self) -> Option<Address> {
         self.form.from(self.frame)
     }
@@ -90,7 +91,7 @@ pub(crate) fn accept(arrived: &Admitted<'_>, takes: fn(&Header) -> bool) -> Resu
     Ok(())
 }
 
-/// Whether it is for the coordinator, where the type does not tell.
+/// Returns whether the frame is for the coordinator, where the type alone does not decide that.
 pub(crate) const fn is_for_coordinator(header: &Header) -> bool {
     header.flags & COORDINATOR != 0
 }

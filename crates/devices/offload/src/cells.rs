@@ -6,10 +6,10 @@ use core::ops::{Deref, DerefMut};
 
 use crate::{Descriptor, PackedBallot};
 
-/// What a device knows of one slot, but for the bytes.
+/// State of one slot in a device, except for the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cell {
-    /// Of the vote, or of the proposal; none: never used.
+    /// Ballot of the vote, or of the proposal; none: never used.
     pub ballot: PackedBallot,
     /// Which slot it is about.
     pub slot: u64,
@@ -26,13 +26,13 @@ impl Cell {
     pub const EMPTY: Self =
         Self { ballot: PackedBallot::NONE, slot: 0, value: Descriptor::NONE, sum: 0, voters: 0 };
 
-    /// Whether it holds this slot, as it is in this ballot.
+    /// Returns whether it holds this slot in this ballot.
     pub fn holds(&self, ballot: PackedBallot, slot: u64) -> bool {
         self.ballot == ballot && self.slot == slot
     }
 }
 
-/// Whose memory it is.
+/// Memory of the cells, lent or owned.
 #[derive(Debug)]
 enum Memory<'a, T> {
     Lent(&'a mut [T]),
@@ -103,12 +103,12 @@ impl<'a> Cells<'a> {
         self.rooms.fill(0);
     }
 
-    /// How many.
+    /// Returns the number of cells.
     pub fn count(&self) -> u32 {
         u32::try_from(self.cells.len()).expect("checked when made")
     }
 
-    /// Whether a slot lies within the ring above this floor.
+    /// Returns whether a slot lies within the ring above this floor.
     pub(crate) fn is_within(&self, floor: u64, slot: u64) -> bool {
         // Not `floor + N`, which may not be a number ([offload-6]).
         slot >= floor && slot - floor < u64::from(self.count())
@@ -135,7 +135,7 @@ impl<'a> Cells<'a> {
         &self.rooms[index * self.room..][..self.room]
     }
 
-    /// Cell and bytes, at once: nobody sees one without the other.
+    /// Writes cell and bytes at once: no reader sees one without the other.
     pub(crate) fn put(&mut self, cell: Cell, room: &[u8]) {
         let index = self.index(cell.slot);
         self.cells[index] = cell;

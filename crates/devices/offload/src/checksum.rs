@@ -23,8 +23,8 @@ const fn fold(wide: u64) -> u16 {
     (wide & 0xffff) as u16
 }
 
-/// What a UDP header says of this sum: the complement, and all ones for zero, which would mean
-/// none.
+/// Returns the field of a UDP header for this sum: the complement, and all ones for zero, which
+/// would mean none.
 pub const fn udp(sum: u16) -> u16 {
     match !sum {
         0 => 0xffff,

@@ -14,7 +14,7 @@ use crate::{PackedBallot, Reason};
 /// Names one call of an owner.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Number {
-    /// Of the device that is meant; never 0.
+    /// Boot of the addressed device; never 0.
     pub device_boot: u32,
     /// The owner's process start.
     pub owner_boot: u32,
@@ -22,7 +22,7 @@ pub struct Number {
     pub counter: u64,
 }
 
-/// How a device stands.
+/// State of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct State {
     /// 0: it was told none since power came.
@@ -35,11 +35,11 @@ pub struct State {
     pub floor: u64,
     /// Next slot that a coordinator gives out; 0 in an acceptor.
     pub next: u64,
-    /// Whether its decisions are hints.
+    /// Decisions are hints.
     pub hint: bool,
 }
 
-/// Whose calls were heard.
+/// Last call accepted, by process start and number.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Order {
     boot: u32,

@@ -8,7 +8,7 @@ use crate::{
     header::{COORDINATOR, HINT, REPEAT},
 };
 
-/// What a coordinator is started with; changes as one ([offload-17]).
+/// Record that a coordinator is started with; changes as one ([offload-17]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Start {
     /// The only ballot that it gives out slots of.
@@ -19,13 +19,13 @@ pub struct Start {
     pub limit: u64,
     /// Any so many of the members decide ([offload-10]).
     pub quorum: u8,
-    /// How many positions there are.
+    /// Number of positions.
     pub members: u8,
-    /// Whether votes are volatile where durable ones are wanted: decisions are hints.
+    /// Votes are volatile where durable ones are wanted: decisions are hints.
     pub hint: bool,
-    /// Where proposals go.
+    /// Destinations of proposals.
     pub proposals: Routes,
-    /// Where decisions go.
+    /// Destinations of decisions.
     pub decisions: Routes,
 }
 
@@ -33,7 +33,7 @@ pub struct Start {
 #[derive(Debug)]
 pub struct Coordinator<'a> {
     device: Device<'a>,
-    /// Where frames go when a frame starts it.
+    /// Destinations of proposals when a frame starts it.
     proposals: Routes,
     decisions: Routes,
     started: Option<Start>,
@@ -67,7 +67,7 @@ impl<'a> Coordinator<'a> {
         self.last = PackedBallot::NONE;
     }
 
-    /// How it stands.
+    /// Returns its state.
     pub fn state(&self) -> State {
         let started = self.started.as_ref();
         State {
@@ -80,7 +80,7 @@ impl<'a> Coordinator<'a> {
         }
     }
 
-    /// What it was told when it was made.
+    /// Returns the setup that it was made with.
     pub(crate) const fn setup(&self) -> &Setup {
         &self.device.setup
     }
@@ -193,7 +193,7 @@ impl<'a> Coordinator<'a> {
             slot,
             value: asked.header.value,
             sum: asked.header.sum,
-            // Its own proposal is nobody's vote ([offload-10]).
+            // Its own proposal is no vote ([offload-10]).
             voters: 0,
         };
         // Stored before it leaves ([offload-12]).

@@ -1,5 +1,4 @@
-//! What a coordinator and an acceptor have in common: cells, counters, the order of control, and
-//! how they answer.
+//! Common parts of coordinator and acceptor: cells, counters, the order of control, and answers.
 
 use crate::{
     Address, Cell, Cells, Counters, Descriptor, Header, Out, PackedBallot, Port, Reason, Routes,
@@ -10,7 +9,7 @@ use crate::{
     header::{HINT, ROOM_BYTES_MAX},
 };
 
-/// All that a device remembers beside the record it is armed with.
+/// State of a device except for the record that it is armed with.
 #[derive(Debug)]
 pub(crate) struct Device<'a> {
     pub(crate) setup: Setup,
@@ -43,7 +42,7 @@ impl<'a> Device<'a> {
         self.floor = 0;
     }
 
-    /// What was not admitted.
+    /// Counts a frame that was not admitted.
     pub(crate) fn turn_away(&mut self, reason: Reason) -> Verdict {
         self.counters.count(reason);
         if reason.passes() { Verdict::Pass } else { Verdict::Taken }
@@ -59,7 +58,7 @@ impl<'a> Device<'a> {
     ) -> Verdict {
         let mut reason = reason;
         if reason.answers() {
-            // The owner is where the setup says, whoever a call claims to be from.
+            // The owner's address is that of the setup, whatever source a call claims.
             let to =
                 if is_control(asked.header.kind) { Some(self.setup.owner) } else { asked.source() };
             match to {
@@ -122,8 +121,8 @@ impl<'a> Device<'a> {
         self.send(asked, Port::Owner, &self.setup.owner, &header, None, out);
     }
 
-    /// What the cell of a slot holds, also if it is another ballot's; nothing if it is another
-    /// slot's ([offload-7]).
+    /// Returns the contents of a slot's cell, also if it is another ballot's; `None` if it is
+    /// another slot's ([offload-7]).
     pub(crate) fn held(&self, slot: u64) -> Option<(&Cell, &[u8])> {
         let cell = self.cells.at(slot);
         let held = cell.ballot != PackedBallot::NONE && cell.slot == slot;

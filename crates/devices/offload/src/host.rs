@@ -92,7 +92,8 @@ impl<'a> Host<'a> {
         }
     }
 
-    /// What one program says to the group, heard by the one that takes it; nobody takes a decision.
+    /// Passes a program's message to the group on to the program that takes it; a decision has no
+    /// taker.
     fn hear_inside(&mut self, said: &Out<'_>, out: &mut Out<'_>) {
         out.clear();
         let Some(frame) = said.left_for(self.setup.heard) else {

@@ -5,10 +5,10 @@ use crate::{Routes, port::Came};
 /// The two sides of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Port {
-    /// Everybody.
+    /// All stations of the network.
     #[default]
     Network,
-    /// The node that the device belongs to, and nobody else.
+    /// The node that the device belongs to, and no other.
     Owner,
 }
 
@@ -33,7 +33,7 @@ pub struct Out<'a> {
     used: usize,
     frames: [(Port, usize); FRAMES_MAX],
     count: usize,
-    /// How many of them say nothing about what was said inside.
+    /// Number of frames that do not answer the other program.
     outside: usize,
 }
 
@@ -78,7 +78,7 @@ impl<'a> Out<'a> {
         left.next().map(|(_, frame)| frame)
     }
 
-    /// What another step said to the owner.
+    /// Adds the frames of another step for the owner.
     pub(crate) fn take_over(&mut self, other: &Out<'_>) {
         for (port, frame) in other.frames() {
             if port == Port::Owner {

@@ -14,7 +14,7 @@ const SENT_MAX: usize = 16;
 /// Questions are counted from 1; the n-th one was asked after all that came before it.
 pub(crate) type Serial = u64;
 
-/// What an answer says.
+/// Contents of an answer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stands {
     /// Which question it answers.
@@ -66,7 +66,7 @@ impl Ask {
         (self.wanted, self.waits) = (false, 0);
     }
 
-    /// Whether an answer is awaited.
+    /// Returns whether an answer is awaited.
     pub(crate) fn is_open(&self) -> bool {
         self.wanted || !self.sent.is_empty()
     }
@@ -119,7 +119,7 @@ impl Ask {
         Ok(())
     }
 
-    /// Whether a frame answers a question that is awaited.
+    /// Returns the answer in a frame, if it belongs to an awaited question.
     pub(crate) fn hear(&mut self, said: &Header, now: Time, owner_boot: u32) -> Option<Stands> {
         if said.kind != Type::Done || said.value.origin != QUIET || said.value.counter != 0 {
             return None;

@@ -1,5 +1,5 @@
-//! What the parts of an owner work with: the time, the port, the numbers of calls, and where events
-//! go.
+//! Context for the parts of an owner: the time, the port, the numbers of calls, and the list of
+//! events.
 
 use alloc::vec::Vec;
 
@@ -20,10 +20,10 @@ pub(crate) struct Desk<'a> {
     pub(crate) now: Time,
     pub(crate) settings: &'a Settings,
     pub(crate) frames: &'a mut Frames,
-    /// Of the last call; both programs' calls are counted together.
+    /// Number of the last call; both programs' calls are counted together.
     pub(crate) counter: &'a mut u64,
     pub(crate) device: &'a mut dyn Device,
-    /// Whether a drain was begun in this turn.
+    /// A drain was begun in this turn.
     pub(crate) draining: bool,
     pub(crate) events: &'a mut Vec<Event>,
 }

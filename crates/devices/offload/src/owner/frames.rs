@@ -24,7 +24,7 @@ pub(crate) const QUIET: u32 = 31;
 pub(crate) struct Heard<'a> {
     pub(crate) header: Header,
     pub(crate) room: &'a [u8],
-    /// What the own device made it of; it also passes on what others sent.
+    /// Origin as judged by the own device; it also passes on frames of others.
     pub(crate) came: Came,
 }
 
@@ -111,9 +111,9 @@ impl Frames {
             .expect("a room of whole words, and a frame for it")
     }
 
-    /// What a frame says, if it is a whole one of this group: to the owner, or to the device and
-    /// passed on. What the own device says has its address, but who has its address need not be
-    /// that ([offload-21]).
+    /// Returns the contents of a frame, if it is a whole one of this group: to the owner, or to the
+    /// device and passed on. Messages of the own device have its address, but a sender with its
+    /// address need not be the device ([offload-21]).
     pub(crate) fn hear<'a>(&self, came: Came, frame: &'a [u8]) -> Option<Heard<'a>> {
         let Shape { own, owner, .. } = self.shape;
         let to = *frame.first_chunk()?;
@@ -166,7 +166,7 @@ mod tests {
         })
     }
 
-    /// From own device, from another member to it, from nobody of the group; with its address, and
+    /// From own device, from another member to it, from outside the group; with its address, and
     /// not from it.
     #[test]
     fn who_says_it_is_seen() {
@@ -191,7 +191,7 @@ mod tests {
         }
     }
 
-    /// What is for all comes from the own device.
+    /// Frames for all come from the own device.
     #[test]
     fn what_is_for_all_is_sent_as_a_device_would() {
         for form in [Form::Udp, Form::Raw] {

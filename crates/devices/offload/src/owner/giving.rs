@@ -24,13 +24,13 @@ use crate::owner::{
 /// Why it is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// Who owned it before may have started it.
+    /// An earlier owner may have started it.
     Begin,
     Stop,
     TakeBack,
 }
 
-/// How far it is.
+/// Phase of the coordinator.
 #[derive(Debug)]
 enum Phase {
     /// Its boot is told.
@@ -52,7 +52,7 @@ enum Phase {
 #[derive(Debug)]
 pub(crate) struct Giving {
     phase: Phase,
-    /// What it was started with, or is about to.
+    /// Parameters of its start, past or imminent.
     start: Option<(PackedBallot, Start)>,
     /// To be started when what is before it is over.
     wanted: Option<(PackedBallot, Start)>,
@@ -60,7 +60,7 @@ pub(crate) struct Giving {
     end_wanted: Option<End>,
     pub(crate) upkeep: Upkeep,
     pub(crate) waiting: Waiting,
-    /// What was read while taken back; none: a hole.
+    /// Contents read while slots are withdrawn; none: a hole.
     found: BTreeMap<u64, Option<Held>>,
     reader: Reader,
     ask: Ask,
@@ -386,7 +386,7 @@ impl Giving {
         desk.tell(Event::TakenBack { ballot: ballot.ballot(), next, given, holes });
     }
 
-    /// Whether something that was asked waits longer than it should.
+    /// Returns whether a request waits longer than it should.
     pub(crate) fn is_late(&self, pace: &Pace) -> bool {
         let call = match &self.phase {
             Phase::Booting(call) | Phase::Stopping(call, _) | Phase::Starting(call) => Some(call),
@@ -397,7 +397,7 @@ impl Giving {
             || call.into_iter().chain(self.upkeep.call()).any(|call| call.is_late(pace))
     }
 
-    /// Whether the device took the boot that it was told.
+    /// Returns whether the device accepted its boot.
     pub(crate) const fn is_booted(&self) -> bool {
         !matches!(self.phase, Phase::Booting(_))
     }

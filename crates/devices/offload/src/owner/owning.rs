@@ -21,7 +21,7 @@ use crate::owner::{
     waiting::NotSubmitted,
 };
 
-/// What an owner noticed, for metrics. Nothing here falls.
+/// Counts of an owner, for metrics. None of them ever decreases.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Frames off the port that are no whole frames of the group.
@@ -34,7 +34,7 @@ pub struct Counts {
     pub lost: u64,
 }
 
-/// What a drain is at.
+/// State of a drain.
 #[derive(Clone, Copy, Debug)]
 enum Drain {
     None,
@@ -55,14 +55,14 @@ pub struct Owner {
     drain: Drain,
     /// Decisions that were told, of one ballot.
     decided: (u64, Ring),
-    /// Decisions are told, whoever's ballot they are of.
+    /// Decisions of any ballot are reported.
     listens: bool,
     lost: Option<Loss>,
-    /// How often the device is known to have forgotten.
+    /// Times that the device is known to have forgotten.
     forgot: u64,
     counts: Counts,
     now: Time,
-    /// Whether a wish waits for a turn.
+    /// A request waits for a turn.
     is_due: bool,
     frame: Vec<u8>,
 }
@@ -114,8 +114,8 @@ impl Owner {
         self.is_due = true;
     }
 
-    /// [offload-10] A fence whose votes nobody needs: where they are hints, or of an owner of
-    /// before. It reads nothing out, and its [`Event::Fenced`] has no votes.
+    /// [offload-10] Fences the acceptor without its votes, which are not needed: where they are
+    /// hints, or of an earlier owner. It reads nothing out, and its [`Event::Fenced`] has no votes.
     pub fn disarm(&mut self) {
         self.voting.disarm();
         self.is_due = true;
@@ -148,7 +148,7 @@ impl Owner {
     pub fn raise_floor(&mut self, floor: Slot, limit: Slot) {
         let votes = self.voting.tap.raise_floor(floor);
         let gives = self.giving.upkeep.raise_floor(floor, limit);
-        // Said again and again, it wakes nobody.
+        // Repeated without change, it causes no wake-up.
         self.is_due |= votes || gives;
     }
 
@@ -165,8 +165,8 @@ impl Owner {
         Ok(())
     }
 
-    /// [offload-15] Offers a value to the coordinator of another member, once. Nobody says whether
-    /// it arrived: what is not seen decided soon goes another way.
+    /// [offload-15] Offers a value to the coordinator of another member, once. The arrival is not
+    /// acknowledged: a value that is not seen decided soon goes another way.
     pub fn offer(
         &mut self,
         device: &mut dyn Device,
@@ -189,12 +189,12 @@ impl Owner {
         self.settings.pace.late_us = late_us;
     }
 
-    /// How many submitted values were not seen given out.
+    /// Returns the number of submitted values that were not seen assigned.
     pub fn waiting(&self) -> usize {
         self.giving.waiting.len()
     }
 
-    /// Whether another value would be on its way soon: no more wait than are on their way.
+    /// Returns whether another value would be on its way soon: no more wait than are on their way.
     pub fn has_room(&self) -> bool {
         (self.giving.waiting.len() as u64) < 2 * self.settings.window
     }
@@ -214,8 +214,8 @@ impl Owner {
         Self { forgot: self.forgot, ..Self::new(settings, *self.frames.shape()) }
     }
 
-    /// What waits goes back to the caller, oldest first; after a take-back the leader proposes it
-    /// by itself.
+    /// Returns the waiting values to the caller, oldest first; after a withdrawal the leader
+    /// proposes them by itself.
     pub fn withdraw(&mut self) -> Vec<(Value, Vec<u8>)> {
         self.giving.waiting.withdraw()
     }
@@ -227,7 +227,7 @@ impl Owner {
         self.is_due = true;
     }
 
-    /// What was noticed.
+    /// Returns the owner's counts.
     pub const fn counts(&self) -> Counts {
         Counts { unknown: self.voting.tap.unknown, calls: self.counter, ..self.counts }
     }
@@ -282,7 +282,7 @@ impl Owner {
     }
 
     fn work(&mut self, device: &mut dyn Device, events: &mut Vec<Event>) -> Result<(), Loss> {
-        // [offload-9] It says so itself, and nobody need wait until it does not answer.
+        // [offload-9] The device reports it itself, so there is no wait for a missing answer.
         let forgot = device.forgot();
         if forgot > self.forgot {
             self.forgot = forgot;

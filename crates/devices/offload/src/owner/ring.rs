@@ -30,7 +30,7 @@ impl Ring {
         slot != u64::MAX && self.0[self.at(slot)] == slot + 1
     }
 
-    /// Whether it is new.
+    /// Marks a slot as seen. Returns whether it is new.
     pub(crate) fn see(&mut self, slot: u64) -> bool {
         let at = self.at(slot);
         let before = core::mem::replace(&mut self.0[at], slot.wrapping_add(1));

@@ -1,4 +1,4 @@
-//! What an armed acceptor needs: its votes told once, holes of the tap read, its floor raised.
+//! Duties for an armed acceptor: its votes reported once, holes of the tap read, its floor raised.
 
 use crate::{
     Header, Type,
@@ -104,7 +104,7 @@ impl Tap {
         desk.tell(Event::Voted(vote));
     }
 
-    /// Whether a frame answers the call for a higher floor.
+    /// Returns whether a frame answers the call for a higher floor.
     pub(crate) fn hear(&mut self, said: &Header, settings: &Settings) -> bool {
         let Some(answer) = self.call.as_mut().and_then(|call| call.hear(said, settings)) else {
             return false;
@@ -119,7 +119,7 @@ impl Tap {
         true
     }
 
-    /// What is due while it is armed.
+    /// Does what is due while it is armed.
     pub(crate) fn keep_up(&mut self, desk: &mut Desk<'_>, reader: &mut Reader) -> Result<(), Loss> {
         self.raise(desk)?;
         let cells = desk.frames.cells();

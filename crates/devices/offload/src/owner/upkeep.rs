@@ -1,5 +1,5 @@
-//! What a started coordinator needs: its slots told in order, the undecided ones repeated, floor
-//! and limit raised.
+//! Duties for a started coordinator: its slots reported in order, the undecided ones repeated,
+//! floor and limit raised.
 
 use alloc::collections::BTreeMap;
 
@@ -30,9 +30,9 @@ const GAPS_MAX: usize = 64;
 pub(crate) struct Upkeep {
     /// Every slot below was told.
     given_to: u64,
-    /// What is known behind a gap.
+    /// Known slots after a gap.
     ahead: BTreeMap<u64, (Descriptor, Held)>,
-    /// What the coordinator said that its next slot is.
+    /// Next slot, as reported by the coordinator.
     next: u64,
     decided: Ring,
     decided_to: u64,
@@ -103,7 +103,8 @@ impl Upkeep {
         self.wanted != before
     }
 
-    /// What a slot was given to, whoever says it. Two values are one too many ([count-1]).
+    /// Notes the value of a slot, from any source. Two different values are a contradiction
+    /// ([count-1]).
     pub(crate) fn know(&mut self, named: Descriptor, held: Held, cells: u64) -> Result<(), Loss> {
         let slot = held.slot.0;
         if slot < self.given_to || slot - self.given_to >= cells {
@@ -133,7 +134,7 @@ impl Upkeep {
         self.next = self.next.max(next.min(self.given_to.saturating_add(cells)));
     }
 
-    /// Whether a frame answers the call for a higher floor.
+    /// Returns whether a frame answers the call for a higher floor.
     pub(crate) fn hear(
         &mut self,
         said: &Header,
@@ -151,7 +152,7 @@ impl Upkeep {
         true
     }
 
-    /// What is due while it is started. `is_open`: whether values wait for room.
+    /// Does what is due while it is started. `is_open`: values wait for room.
     pub(crate) fn advance(
         &mut self,
         desk: &mut Desk<'_>,
@@ -183,9 +184,9 @@ impl Upkeep {
         Ok(())
     }
 
-    /// [offload-14] Only when it is worth a call: an eighth of the ring, or as much as is left of
-    /// what may be given out, or somebody waits, or nothing was in flight for a while. Who submits
-    /// by frames from elsewhere does not wait here.
+    /// [offload-14] Raises floor and limit only when it is worth a call: an eighth of the ring, or
+    /// as much as is left to assign, or a value waits, or nothing was in flight for a while.
+    /// Clients that submit by frames from elsewhere do not wait here.
     fn raise(&mut self, desk: &mut Desk<'_>, is_open: bool) -> Result<(), Loss> {
         if let Some(call) = &mut self.call {
             return call.advance(desk);
@@ -280,8 +281,8 @@ mod tests {
         }
     }
 
-    /// [offload-14] Others keep the coordinator busy by frames, and nobody waits here: its limit is
-    /// raised while half of what it may give out is left, far below an eighth of the ring.
+    /// [offload-14] Others keep the coordinator busy by frames, and no value waits here: its limit
+    /// is raised while half of the slots it may assign are left, far below an eighth of the ring.
     #[test]
     fn a_limit_is_raised_at_half_while_nobody_waits_here() {
         const FIRST: u64 = 100;

@@ -33,7 +33,7 @@ use quorate_core::{
 };
 use quorate_wire::checksum;
 
-/// Where a fresh node id has 0: what tells the time from it.
+/// Boot field that distinguishes the time from a fresh node id, which has 0 there.
 const NOW: u32 = 1;
 
 /// Why a device does not carry a value; it goes over TCP ([offload-15]).
@@ -47,7 +47,8 @@ pub enum NotCarried {
     Bytes,
 }
 
-/// How a device names a value with these bytes. `room`: the bytes that a frame has for them.
+/// Returns a device's name of a value with these bytes. `room`: the bytes that a frame has for
+/// them.
 pub fn descriptor(value: &Value, bytes: &[u8], room: usize) -> Result<Descriptor, NotCarried> {
     let plain = |kind| Descriptor { kind, ..Descriptor::NONE };
     let named = match *value {
@@ -122,8 +123,8 @@ pub fn value<'a>(named: &Descriptor, room: &'a [u8]) -> Option<(Value, &'a [u8])
     (again == Ok(*named)).then_some((value, bytes))
 }
 
-/// What a slot holds that has this descriptor and this room, and whether that is a value: a no-op
-/// if not ([offload-21]).
+/// Returns the meaning of a slot with this descriptor and this room, and whether that is a value: a
+/// no-op if not ([offload-21]).
 pub fn meaning<'a>(named: &Descriptor, room: &'a [u8]) -> (Value, &'a [u8], bool) {
     value(named, room).map_or((Value::NoOp, &[], false), |(value, bytes)| (value, bytes, true))
 }

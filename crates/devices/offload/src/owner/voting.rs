@@ -19,7 +19,7 @@ use crate::owner::{
     tap::Tap,
 };
 
-/// What it is armed with.
+/// Record that it is armed with.
 #[derive(Clone, Copy, Debug)]
 struct Arm {
     ballot: PackedBallot,
@@ -27,7 +27,7 @@ struct Arm {
     floor: u64,
 }
 
-/// How far it is.
+/// Phase of the acceptor.
 #[derive(Debug)]
 enum Phase {
     /// Its boot is told.
@@ -55,14 +55,14 @@ pub(crate) struct Voting {
     wanted: Option<Arm>,
     /// Asked for and not begun.
     fence_wanted: bool,
-    /// Whether that, or the one under way that did not drain yet, reads out.
+    /// The wanted fence, or the one in progress that did not drain yet, reads out.
     reads_out: bool,
-    /// Whether the one under way did without.
+    /// The fence in progress does not read out.
     is_unread: bool,
-    /// Whether there can be votes that no fence told.
+    /// There can be votes that no fence reported.
     must_read: bool,
     pub(crate) tap: Tap,
-    /// What a fence read: the ballot of the vote, and the vote.
+    /// Contents read by a fence: the ballot of the vote, and the vote.
     found: BTreeMap<u64, (PackedBallot, Held)>,
     reader: Reader,
     ask: Ask,
@@ -221,7 +221,7 @@ impl Voting {
                 }
                 self.tell_fenced(desk);
             }
-            // Somebody else disarmed it.
+            // Another owner disarmed it.
             Phase::Armed if Some(said.ballot) != self.ballot() => return Err(Loss::Contradiction),
             _ => {}
         }
@@ -290,7 +290,7 @@ impl Voting {
         self.ask.advance(desk)
     }
 
-    /// Whether something that was asked waits longer than it should.
+    /// Returns whether a request waits longer than it should.
     pub(crate) fn is_late(&self, pace: &Pace) -> bool {
         let call = match &self.phase {
             Phase::Booting(call) | Phase::Arming(call) | Phase::Disarming(call) => Some(call),
@@ -301,7 +301,7 @@ impl Voting {
             || call.into_iter().chain(self.tap.call()).any(|call| call.is_late(pace))
     }
 
-    /// Whether the device took the boot that it was told.
+    /// Returns whether the device accepted its boot.
     pub(crate) const fn is_booted(&self) -> bool {
         !matches!(self.phase, Phase::Booting(_))
     }

@@ -15,7 +15,7 @@ use crate::owner::{
 /// Why a value was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotSubmitted {
-    /// It goes by other ways.
+    /// The value takes another path.
     NotCarried(NotCarried),
     /// As many as the device has cells wait already: back-pressure ([offload-14]).
     Full,
@@ -29,7 +29,7 @@ struct Waiter {
     bytes: Vec<u8>,
     /// When it was sent last; `None`: it has to be.
     sent: Option<Time>,
-    /// It was not given a slot below this one, if all of them are known and it still waits.
+    /// No slot below this one was assigned to it, if all of them are known and it still waits.
     not_below: Option<u64>,
 }
 
@@ -37,7 +37,7 @@ struct Waiter {
 #[derive(Debug)]
 pub(crate) struct Waiting {
     list: VecDeque<Waiter>,
-    /// How many are sent at most before one of them is seen.
+    /// Most values sent before one of them is seen.
     window: usize,
     /// Not before this time: there was no room.
     hold: Time,
@@ -94,7 +94,7 @@ impl Waiting {
         self.hold = Time(0);
     }
 
-    /// Whether something waits for room.
+    /// Returns whether values wait for room.
     pub(crate) fn is_held(&self, now: Time) -> bool {
         self.hold > now
     }
