@@ -1,5 +1,5 @@
-//! Coordinator and acceptor of one machine, joined: what one sends to itself or to everybody, the
-//! other hears, too.
+//! Coordinator and acceptor of one machine, joined: messages of one to itself or to all reach the
+//! other, too.
 
 use std::collections::VecDeque;
 
@@ -12,7 +12,7 @@ use quorate_offload::{
 
 use crate::{programs::Programs, settings::Settings};
 
-/// Where frames go that leave the programs.
+/// Destination of frames that leave the programs.
 pub trait Sink {
     /// For the owner, from one of the programs, and what it was made of.
     fn owner(&mut self, program: Program, came: Came, frame: &[u8]);
@@ -24,7 +24,7 @@ pub trait Sink {
 pub struct Host {
     settings: Settings,
     programs: Box<dyn Programs>,
-    /// What the programs sent to each other.
+    /// Frames that the programs sent to each other.
     inside: VecDeque<Vec<u8>>,
     /// Frames that were used up.
     spare: Vec<Vec<u8>>,
@@ -41,12 +41,12 @@ impl Host {
         self.programs.forget();
     }
 
-    /// How often the programs lost their memory by themselves.
+    /// Returns how often the programs lost their memory by themselves.
     pub fn forgot(&self) -> u64 {
         self.programs.forgot()
     }
 
-    /// What became of frames, by reason: the acceptor's, the coordinator's.
+    /// Returns the counts of frames by reason: the acceptor's, the coordinator's.
     pub fn counters(&self) -> [Counters; 2] {
         self.programs.counters()
     }
@@ -63,8 +63,8 @@ impl Host {
         self.go_on(sink);
     }
 
-    /// What the programs sent to each other, until nothing is left: a submit makes a proposal, that
-    /// a vote, that a decision.
+    /// Delivers the frames that the programs sent to each other, until none is left: a submit makes
+    /// a proposal, that a vote, that a decision.
     fn go_on(&mut self, sink: &mut impl Sink) {
         while let Some(frame) = self.inside.pop_front() {
             self.hear(&frame, Came::Inside, sink);
@@ -120,14 +120,14 @@ impl Host {
     }
 }
 
-/// What a frame says that it is; the program looks at the rest.
+/// Returns a frame's type; the program looks at the rest.
 fn kind(frame: &[u8], port: u16) -> Option<Type> {
     let form = Form::of(frame, port).ok()?;
     let header: &[u8; HEADER_BYTES] = frame.get(form.header_at()..)?.first_chunk()?;
     Header::read(header).map(|header| header.kind)
 }
 
-/// Whether a frame that a program made is for this station.
+/// Returns whether a frame of a program is for this station.
 fn is_to(frame: &[u8], form: Form, own: &Address) -> bool {
     let mac = frame.starts_with(&own.mac);
     match form {
@@ -225,7 +225,7 @@ mod tests {
         let told = [
             (voter, Came::Inside, Type::Phase2b),
             (giver, Came::Inside, Type::Decided),
-            // To all, and so to its own station: as if somebody else had counted it.
+            // To all, and so to its own station: as if another device had counted it.
             (voter, Came::Network, Type::Decided),
         ];
         assert_eq!(left.owner, told);

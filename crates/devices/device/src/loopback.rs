@@ -17,7 +17,7 @@ use crate::{
 /// Frames that wait at a station at most.
 const QUEUE_MAX: usize = 4096;
 
-/// Where frames wait.
+/// Queue of a station.
 #[derive(Debug)]
 struct Station {
     mac: [u8; 6],
@@ -39,7 +39,8 @@ struct State {
 pub struct Network(Arc<Mutex<State>>);
 
 impl Network {
-    /// Of 100 frames to a station, so many are lost, so many arrive twice, so many overtake others.
+    /// Of 100 frames to a station, `lost` are lost, `repeated` arrive twice, `reordered` overtake
+    /// others.
     pub fn new(seed: u64, lost: u64, repeated: u64, reordered: u64) -> Self {
         Self(Arc::new(Mutex::new(State {
             dice: Dice::new(seed),

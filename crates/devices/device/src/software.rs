@@ -95,7 +95,8 @@ impl Software {
         })
     }
 
-    /// What became of frames, by reason, as of the last time that the device had nothing to do.
+    /// Returns the counts of frames by reason, as of the last time that the device had nothing to
+    /// do.
     pub fn counted(&self) -> Counted {
         let counted = self.shared.counted.lock();
         counted.unwrap_or_else(PoisonError::into_inner).clone()
@@ -106,7 +107,7 @@ impl Software {
         self.say(Said::Forget);
     }
 
-    /// Whether the thread was told.
+    /// Sends a message to the thread. Returns whether it was queued.
     fn say(&self, said: Said) -> bool {
         let told = match self.said.as_ref().map(|to| to.try_send(said)) {
             Some(Ok(())) => true,
@@ -178,7 +179,7 @@ impl Drop for Software {
         (self.said, self.leash) = (None, None);
         self.shared.wake.signal();
         if let Some(thread) = self.thread.take() {
-            // It panicked: there is nobody left to be told.
+            // It panicked: there is no one left to notify.
             let _ = thread.join();
         }
     }

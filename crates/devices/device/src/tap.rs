@@ -17,7 +17,7 @@ use quorate_offload::port::{Came, Program};
 /// device.
 const ANSWERS: usize = 256;
 
-/// What both ends count.
+/// Counters of both ends.
 #[derive(Debug, Default)]
 struct Shared {
     waiting: [AtomicUsize; 2],
@@ -32,7 +32,7 @@ pub(crate) struct Filler {
     spare: Receiver<Vec<u8>>,
     shared: Arc<Shared>,
     most: usize,
-    /// Whether something was put since the owner was woken.
+    /// A frame was put since the owner was woken.
     filled: bool,
 }
 
@@ -84,7 +84,7 @@ impl Filler {
         self.filled = true;
     }
 
-    /// Whether the owner is to be woken.
+    /// Returns whether the owner is to be woken, and clears that.
     pub(crate) fn take_filled(&mut self) -> bool {
         std::mem::take(&mut self.filled)
     }

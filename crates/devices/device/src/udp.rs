@@ -35,12 +35,12 @@ pub fn address(at: SocketAddrV4) -> Address {
     }
 }
 
-/// Everybody of a group, whoever that is: see [`Members`].
+/// Returns the address of all devices of a group: see [`Members`].
 pub const fn everybody(port: u16) -> Address {
     Address { mac: [3, 0, 0, 0, 0, 1], ip: [224, 0, 0, 1], port }
 }
 
-/// Who is reached by what is for everybody; may be set at any time. Clones are the same one.
+/// Receivers of frames for all; may be set at any time. Clones are the same one.
 #[derive(Clone, Debug, Default)]
 pub struct Members(Arc<Mutex<Vec<SocketAddrV4>>>);
 
@@ -57,7 +57,7 @@ pub struct Udp {
     socket: UdpSocket,
     own: SocketAddrV4,
     members: Members,
-    /// Whether anybody else is heard.
+    /// Frames of other senders are accepted.
     heeds_strangers: bool,
     strangers: u64,
     bytes: Box<[u8]>,
@@ -81,7 +81,7 @@ impl Udp {
         })
     }
 
-    /// Where others reach it.
+    /// Returns its address for others.
     pub const fn own(&self) -> SocketAddrV4 {
         self.own
     }
@@ -173,7 +173,7 @@ mod tests {
 
     use super::*;
 
-    /// [offload-21] A whole frame, from a member and from somebody else on the machine.
+    /// [offload-21] A whole frame, from a member and from another sender on the machine.
     #[test]
     fn on_loopback_only_members_are_heard() {
         let bind = || {

@@ -22,8 +22,7 @@ impl Wake {
         let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 
-    /// Not readable any more, until the next signal. Whoever drains looks for what was signalled
-    /// after it.
+    /// Makes it unreadable until the next signal. The caller looks for work after it drains.
     pub(crate) fn drain(&self) {
         let _ = rustix::io::read(&self.0, &mut [0; 8]);
     }

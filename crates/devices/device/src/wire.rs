@@ -18,7 +18,7 @@ impl Arrived {
         self.count = 0;
     }
 
-    /// Whether there is no room for one more.
+    /// Returns whether there is no room for one more.
     pub fn is_full(&self) -> bool {
         self.count == Self::MAX
     }

@@ -103,7 +103,7 @@ struct Lower<'a> {
     registers: Vec<Register>,
     elements: usize,
     ops: usize,
-    /// How many scopes an action sees.
+    /// Number of scopes that an action sees.
     control_depth: usize,
     /// Blocks and actions that are being put in place.
     open: Vec<String>,

@@ -17,7 +17,7 @@ const DROP_PORT: u128 = 511;
 /// States that one packet may pass.
 const STATES_MAX: usize = 1000;
 
-/// Where the result is undefined in P4: a program that gets there is wrong.
+/// Undefined result in P4: a program that gets there is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// Where, if it has a place.
@@ -37,7 +37,7 @@ impl fmt::Display for Fault {
 
 impl std::error::Error for Fault {}
 
-/// How a list of operations ended.
+/// End of a list of operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Flow {
     Next,
@@ -60,9 +60,9 @@ struct Packet<'a> {
     values: Vec<u128>,
     defined: Vec<bool>,
     bytes: &'a [u8],
-    /// How far the parser came.
+    /// Position of the parser.
     at: usize,
-    /// What the deparser wrote.
+    /// Bytes written by the deparser.
     out: Vec<u8>,
 }
 
@@ -355,7 +355,7 @@ impl Packet<'_> {
         })
     }
 
-    /// Whether an entry matched, and how its action ended.
+    /// Applies a table. Returns whether an entry matched, and how its action ended.
     fn apply(&mut self, table: usize) -> Result<(bool, Flow), Fault> {
         let table = &self.program.tables[table];
         let mut keys = Vec::with_capacity(table.keys.len());

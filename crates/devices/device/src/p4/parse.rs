@@ -9,7 +9,7 @@ use crate::p4::{
     token::{Kind, Token, error},
 };
 
-/// How deep expressions and statements may lie in each other.
+/// Deepest nesting of expressions and statements.
 const DEPTH_MAX: usize = 120;
 
 /// All declarations of a program.

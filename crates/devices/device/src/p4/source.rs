@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt, fs, io, path::Path, sync::Arc};
 
-/// Where something stands: file, line and column, from 1.
+/// Place in a source: file, line and column, from 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// Name of the file.
@@ -22,7 +22,7 @@ impl fmt::Display for Place {
 /// Why a program is none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
-    /// Where it goes wrong.
+    /// Place of the error.
     pub place: Place,
     /// How.
     pub what: String,

@@ -45,7 +45,7 @@ impl Switch {
         Ok(Self(machine))
     }
 
-    /// What one event makes it send, and where.
+    /// Processes one event. Returns the frames sent, with their ports.
     pub fn step(&mut self, event: &Event) -> Result<Vec<Sent>, String> {
         let Event::Frame(port, frame) = event else {
             self.0.reset();

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use crate::p4::{Error, Place, Sources};
 
-/// What a word is.
+/// Kind of a word.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A name or a keyword.
@@ -22,11 +22,11 @@ pub enum Kind {
 /// A word and where it stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Token {
-    /// What it is.
+    /// Kind of the word.
     pub kind: Kind,
-    /// Of its first character; of its use, if it was defined elsewhere.
+    /// Place of its first character; of its use, if it was defined elsewhere.
     pub place: Place,
-    /// Whether nothing is between it and the word before.
+    /// Nothing is between it and the word before.
     pub joined: bool,
 }
 
@@ -36,7 +36,7 @@ const SIGNS: [&str; 40] = [
     "(", ")", "{", "}", "[", "]", "<", ">", ",", ";", ":", ".", "=", "+", "-", "*", "/", "%", "!",
     "~", "&", "|", "^", "?", "@",
 ];
-/// Of all files together, however often they are included.
+/// Limit for all files together, however often they are included.
 const TOKENS_MAX: usize = 1 << 20;
 const INCLUDES_MAX: usize = 16;
 /// Known to the interpreter itself.

@@ -1,7 +1,7 @@
-//! How the programs of `crates/devices/programs/xdp/bpf` become objects: for the build script, and
+//! Compiles the programs of `crates/devices/programs/xdp/bpf` to objects: for the build script, and
 //! for faults that are planted.
 //!
-//! Without anything of this crate, since the build script includes the file.
+//! It uses nothing of this crate, since the build script includes the file.
 
 use std::{
     env, fs, io,
@@ -74,7 +74,8 @@ pub fn sources(folder: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Of the names and bytes of all sources: what stands beside the committed objects.
+/// Returns the hash of the names and bytes of all sources; it is stored next to the committed
+/// objects.
 pub fn hash(folder: &Path) -> io::Result<String> {
     let mut text = Vec::new();
     for file in sources(folder)? {

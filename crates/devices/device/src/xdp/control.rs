@@ -1,4 +1,4 @@
-//! What an owner asks of its device, as calls: each is one frame into the owner's port, and the
+//! Requests of an owner to its device, as calls: each is one frame into the owner's port, and the
 //! frame that comes back.
 
 use quorate_offload::{
@@ -9,7 +9,7 @@ use quorate_offload::{
 
 use crate::xdp::{Device, Entry, Failed, Fate};
 
-/// What an acceptor is armed with ([offload-5]).
+/// Record that an acceptor is armed with ([offload-5]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arm {
     /// The only ballot that it votes in.
@@ -20,7 +20,7 @@ pub struct Arm {
     pub floor: u64,
 }
 
-/// What a coordinator is started with ([offload-5]).
+/// Record that a coordinator is started with ([offload-5]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Start {
     /// The only ballot that it gives out slots of.
@@ -31,16 +31,16 @@ pub struct Start {
     pub limit: u64,
     /// Any so many of the members decide ([offload-10]).
     pub quorum: u8,
-    /// How many positions there are.
+    /// Number of positions.
     pub members: u8,
-    /// Whether its decisions are hints.
+    /// Decisions are hints.
     pub hint: bool,
 }
 
-/// What a cell holds of a slot.
+/// Contents of a cell for a slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// Of the vote, or of the proposal; also an older one than the armed.
+    /// Ballot of the vote, or of the proposal; it may be older than the armed one.
     pub ballot: PackedBallot,
     /// Which value.
     pub value: Descriptor,
@@ -48,7 +48,7 @@ pub struct Held {
     pub bytes: Vec<u8>,
 }
 
-/// What is asked of one program of a device.
+/// Calls to one program of a device.
 #[derive(Clone, Copy)]
 pub struct Calls<'a> {
     device: &'a Device,
@@ -63,7 +63,7 @@ impl Device {
 }
 
 impl Calls<'_> {
-    /// Who the device is from now on, if it has no boot yet.
+    /// Sets the device's boot, if it has none yet.
     pub fn begin(&self, boot: u32) -> Result<State, Failed> {
         let mut header = self.plain(Type::Boot);
         header.boot = boot;
@@ -103,7 +103,7 @@ impl Calls<'_> {
         self.control(&self.call(Type::Fence, number))
     }
 
-    /// How it stands: boot, ballot, floor, next slot ([offload-18]). It takes no number.
+    /// Returns its state: boot, ballot, floor, next slot ([offload-18]). The call takes no number.
     pub fn state(&self) -> Result<State, Failed> {
         self.control(&self.plain(Type::Ask))
     }

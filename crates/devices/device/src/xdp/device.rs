@@ -45,7 +45,7 @@ impl Role {
         }
     }
 
-    /// How many programs it is.
+    /// Returns the number of its programs.
     const fn programs(self) -> u32 {
         match self {
             Self::Acceptor | Self::Coordinator => 1,
@@ -54,7 +54,7 @@ impl Role {
     }
 }
 
-/// Where a frame comes into the device.
+/// Entry of a frame into the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entry {
     /// XDP, native or generic: the network's port.
@@ -78,7 +78,7 @@ impl Entry {
         }
     }
 
-    /// What a program says of the frame that it was run with.
+    /// Returns the fate of a frame, by the return code of the program that was run with it.
     fn fate(self, code: u32) -> Result<Fate, Failed> {
         Ok(match (self, code) {
             (Self::Network, 1) | (Self::Traffic, 2) | (Self::Owner, 1) => Fate::Taken,
@@ -90,16 +90,16 @@ impl Entry {
     }
 }
 
-/// What became of a frame that was put in by hand.
+/// Fate of a frame that was put in by hand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It goes on to the other port, unchanged.
+    /// The frame goes on to the other port, unchanged.
     Passed,
-    /// It ended in the device.
+    /// The frame ended in the device.
     Taken,
-    /// What is in the buffer now is for the network.
+    /// The buffer now holds a frame for the network.
     ToNetwork,
-    /// What is in the buffer now is for the owner.
+    /// The buffer now holds a frame for the owner.
     ToOwner,
 }
 
@@ -163,7 +163,7 @@ pub struct Device {
     pub(crate) tap: RingBuf<MapData>,
     pub(crate) counted: PerCpuArray<MapData, Counted>,
     pub(crate) drain: Arc<Mutex<Drain>>,
-    /// What pins are made of; empty if there are pins.
+    /// Maps to be pinned; empty if there are pins.
     pub(crate) handles: Vec<(&'static str, MapData)>,
 }
 
@@ -175,7 +175,7 @@ pub(crate) const TAP: &str = "tap";
 pub(crate) const COUNTED: &str = "counted";
 pub(crate) const DRAINED: &str = "drained";
 pub(crate) const NOTHING: &str = "nothing";
-/// What it was told when it was loaded.
+/// Map of the settings that it was loaded with.
 pub(crate) const SETUP: &str = ".rodata";
 
 impl Device {
@@ -241,12 +241,12 @@ impl Device {
         self.role
     }
 
-    /// What it was loaded with, or should have been.
+    /// Returns the settings that it was loaded with, or should have been.
     pub const fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// What the kernel knows of an entry: instructions, run time.
+    /// Returns the kernel's information on an entry: instructions, run time.
     pub fn info(&self, entry: Entry) -> Result<ProgramInfo, Failed> {
         Ok(match entry {
             Entry::Traffic => self.programs.traffic()?.info()?,
@@ -341,7 +341,7 @@ impl Device {
     }
 }
 
-/// As `enum came` of the programs has it; what is none of it is nobody's word.
+/// Maps `enum came` of the programs; any other value has an unknown origin.
 const fn made_of(came: u32) -> Came {
     match came {
         1 => Came::Asked,

@@ -1,5 +1,4 @@
-//! Whether a device still hears its interface: somebody else may detach it, or take the interface
-//! away.
+//! Health of a device at its interface: another process may detach it, or remove the interface.
 
 use std::{
     fmt, fs,
@@ -10,23 +9,23 @@ use quorate_packets::ethernet::Raw;
 
 use crate::xdp::pins::Kept;
 
-/// How a device is with its interface.
+/// State of a device at its interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Health {
-    /// It hears what arrives.
+    /// The device receives the frames that arrive.
     Well,
     /// The interface is down; when it is up again, the device hears again.
     Down,
-    /// Somebody detached it. It hears nothing any more.
+    /// Another process detached it. It receives nothing any more.
     Detached,
     /// The interface was removed. It hears nothing any more.
     Gone,
-    /// It cannot be known.
+    /// The state cannot be known.
     Unknown,
 }
 
 impl Health {
-    /// Whether it will hear something again.
+    /// Returns whether it will receive frames again.
     pub const fn hears(self) -> bool {
         matches!(self, Self::Well | Self::Down)
     }
@@ -44,7 +43,7 @@ impl fmt::Display for Health {
     }
 }
 
-/// What the kernel says of the file that a link is.
+/// Place of a link's file, as the kernel reports it.
 #[derive(Debug)]
 pub(crate) struct Watch {
     place: Option<PathBuf>,

@@ -1,5 +1,5 @@
-//! Where a device is attached: the earliest hook that the interface takes, and why it is not an
-//! earlier one.
+//! Attachment of a device: the earliest hook that the interface takes, and why it is not an earlier
+//! one.
 
 use std::fmt;
 
@@ -65,11 +65,11 @@ pub struct Attached {
     pub(crate) link: Link,
 }
 
-/// What keeps it there.
+/// Link that keeps it there.
 pub(crate) enum Link {
     /// A file: it can be pinned.
     File(FdLink),
-    /// Of kernels before links were there; it ends with the process.
+    /// Link of kernels without link files; it ends with the process.
     Xdp(#[allow(dead_code, reason = "it is held")] XdpLink),
     /// As above.
     Traffic(#[allow(dead_code, reason = "it is held")] SchedClassifierLink),
@@ -94,7 +94,7 @@ impl Device {
                 Ok(link) => {
                     return Ok(Attached { hook: *hook, passed_over, link });
                 }
-                // A later hook would work, and hear less than whoever is at this one.
+                // A later hook would work, and see only what the program at this one passes.
                 Err(why) if why.is_busy() => {
                     return Err(Failed::Busy { interface: interface.to_owned(), hook: *hook });
                 }
@@ -155,7 +155,7 @@ impl Passing {
         Ok(Self { programs })
     }
 
-    /// What the kernel knows of it.
+    /// Returns the kernel's information on it.
     pub fn info(&self) -> Result<ProgramInfo, Failed> {
         let program = self.programs.program("pass").ok_or(Failed::Answer)?;
         let program = <&Xdp>::try_from(program)?;

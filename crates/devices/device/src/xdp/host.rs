@@ -26,10 +26,10 @@ use crate::xdp::{
 
 /// Answers that wait for their owner; what is beyond is lost, and counted.
 const ANSWERS_MAX: usize = 1024;
-/// How long a place at an interface may take to become free, and how often that is looked at.
+/// Time limit for a place at an interface to become free, and interval of the attempts.
 const PATIENCE: Duration = Duration::from_secs(1);
 const PACE: Duration = Duration::from_millis(10);
-/// Where the flags are in a header.
+/// Offset of the flags in a header.
 const FLAGS_AT: usize = 32;
 
 /// A device of both programs, at an interface, and what drives it. It is pinned: if this goes, the
@@ -41,18 +41,18 @@ pub struct Host {
     pins: Pins,
     socket: Raw,
     form: Form,
-    /// What it was called when this was opened.
+    /// Name of the interface when this was opened.
     interface: String,
     /// For people: the hook, and why not an earlier one.
     place: String,
     answers: VecDeque<(Program, Vec<u8>)>,
     draining: Drain,
     lost: Lost,
-    /// Last: whoever comes next finds everything in order.
+    /// Dropped last: the next owner finds everything in order.
     _claim: Claim,
 }
 
-/// What an earlier owner left at the interface.
+/// Device of an earlier owner at the interface.
 pub enum Before {
     /// Nothing.
     Nothing,
@@ -69,7 +69,7 @@ pub enum Before {
 pub struct Left(Device);
 
 impl Left {
-    /// Whose cells can be read, and whose state can be asked for, as long as this is there.
+    /// Returns the device: its cells can be read and its state queried, as long as this exists.
     pub const fn device(&self) -> &Device {
         &self.0
     }
@@ -81,8 +81,8 @@ enum Drain {
     Unknown,
 }
 
-/// How many frames for the owner were lost, without asking the kernel more often than something can
-/// be lost.
+/// Count of lost frames for the owner, without asking the kernel more often than something can be
+/// lost.
 #[derive(Debug, Default)]
 struct Lost {
     answers: u64,
@@ -156,12 +156,12 @@ impl Host {
         Ok((host, before))
     }
 
-    /// Where it hears the network.
+    /// Returns the hook where it receives from the network.
     pub const fn hook(&self) -> Hook {
         self.kept.hook
     }
 
-    /// Whether it still does. Some system calls: for now and then.
+    /// Returns its state at the interface. Some system calls: for now and then.
     pub fn health(&self) -> Health {
         self.watch.look(&self.socket)
     }

@@ -5,7 +5,7 @@ use object::{Object as _, ObjectSection as _};
 
 use crate::xdp::{Failed, Role};
 
-/// Where they come from: this build, or the tree.
+/// Origin of the objects: this build, or the tree.
 pub const ORIGIN: &str = env!("QUORATE_XDP_ORIGIN");
 
 /// The bytes of a program's object.
@@ -29,10 +29,10 @@ pub(crate) const PASS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/pass.o"
 /// Sends back what it gets.
 pub(crate) const ECHO: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/echo.o"));
 
-/// What a client's socket hears.
+/// Filter of a client's socket.
 pub(crate) const DECIDED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/decided.o"));
 
-/// Where a map of the older kind has the size of its values: behind its type and the size of its
+/// Offset of the size of values in a map of the older kind: after its type and the size of its
 /// keys.
 const VALUE_SIZE_AT: usize = 8;
 

@@ -343,7 +343,7 @@ impl<'a> Lower<'a> {
         Ok(())
     }
 
-    /// Where something is written to.
+    /// Returns the target of a write.
     pub(super) fn target(&mut self, expr: &ast::Expr) -> Result<Variable, Error> {
         let variable = self.variable(expr)?;
         let variable = variable.ok_or_else(|| error(&expr.place, "this is no variable"))?;

@@ -113,7 +113,7 @@ impl Lower<'_> {
         }
     }
 
-    /// What an expression names, if it names a variable.
+    /// Returns the variable that an expression names, if it names one.
     pub(super) fn variable(&mut self, expr: &ast::Expr) -> Result<Option<Variable>, Error> {
         match &expr.kind {
             ExprKind::Name(name) => Ok(match self.scope.find(name) {
