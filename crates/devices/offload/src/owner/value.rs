@@ -19,12 +19,12 @@
 //! Fields without meaning are zero: equal values have equal descriptors, and a descriptor that has
 //! one set is no value.
 //!
-//! **What is no value is a no-op** ([offload-21]): programs look into no value, so a slot may have
-//! been given to one that nobody understands, and be decided. All members then have the same
-//! descriptor and the same bytes, since what changed on its way is dropped ([offload-16]), and
-//! [`meaning`] depends on nothing else. So what a descriptor means never changes while the frame
-//! has this version: a new kind of value, or a new use of a field, needs a new one, or two releases
-//! would execute different things.
+//! **A descriptor that is no value is a no-op** ([offload-21]): programs look into no value, so a
+//! slot may have been assigned to one that no member understands, and be decided. All members then
+//! have the same descriptor and the same bytes, since frames that changed on their way are dropped
+//! ([offload-16]), and [`meaning`] depends on nothing else. So the meaning of a descriptor never
+//! changes while the frame has this version: a new kind of value, or a new use of a field, needs a
+//! new one, or two releases would execute different things.
 
 use crate::Descriptor;
 use quorate_core::{
