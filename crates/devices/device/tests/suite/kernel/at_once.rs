@@ -75,7 +75,7 @@ fn a_slot_has_one_vote_whoever_asks_at_once() {
     eprintln!("{firsts} of {SLOTS} votes went to the first thread");
 }
 
-/// [offload-8] An owner fences while votes are cast: whoever heard a vote finds it read out.
+/// [offload-8] An owner fences while votes are cast: any vote that was received is read out.
 #[test]
 fn no_vote_is_cast_behind_a_fence() {
     let Some(device) = ready(Role::Acceptor, CELLS) else {

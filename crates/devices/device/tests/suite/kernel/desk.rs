@@ -1,4 +1,4 @@
-//! What every test begins with: a device that is loaded, and frames for it.
+//! Common setup of the tests: a device that is loaded, and frames for it.
 
 use std::env;
 

@@ -76,7 +76,7 @@ fn a_coordinator_is_started_and_repeats_what_it_is_told() {
     assert_eq!(of(&device).fence(number(5)).unwrap().next, 1);
 }
 
-/// What is not for the device goes on as it came.
+/// A frame that is not for the device passes unchanged.
 #[test]
 fn what_is_not_ours_passes_unchanged() {
     let Some(device) = ready(Role::Acceptor, 64) else {

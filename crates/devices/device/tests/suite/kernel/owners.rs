@@ -1,4 +1,4 @@
-//! Who may have a device at an interface, and what becomes of those whose owners are gone.
+//! Ownership of devices at an interface, and the fate of those whose owners are gone.
 
 use std::process::Command;
 
@@ -16,7 +16,7 @@ use crate::kernel::{
     wires::{Client, GROUP, INTERFACE, alone, at, lay},
 };
 
-/// Of the settings of all hosts.
+/// Group of the settings of all hosts.
 const OURS: u32 = 5;
 
 /// [offload-9] A node that was killed comes back without a device, or with another: what it left is

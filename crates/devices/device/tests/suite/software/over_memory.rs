@@ -59,7 +59,7 @@ fn what_the_queue_lost_is_read_from_cells() {
         group.nodes[0].owner.submit(value, &bytes).unwrap();
     }
     group.turn();
-    // Nobody takes until everything was voted for.
+    // No owner takes frames until all values were voted for.
     while done(&group).iter().zip(&before).any(|(now, before)| now - before < values) {
         std::thread::yield_now();
     }

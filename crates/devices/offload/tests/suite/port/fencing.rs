@@ -11,7 +11,7 @@ use crate::port::{
     world::{World, ballot, batch, packed, settings, trouble},
 };
 
-/// What the acceptor holds in a ballot, asked without a port.
+/// Returns the acceptor's votes in a ballot, read without a port.
 fn cells(world: &World, of: PackedBallot) -> Vec<(u64, u64)> {
     let floor = world.device.acceptor.state().floor;
     let votes = (floor..floor + u64::from(CELLS)).filter_map(|slot| {
@@ -193,7 +193,7 @@ fn a_fence_without_reading_out_disarms_all_the_same() {
         let expected = if after_all { &read[..] } else { &[] };
         assert_eq!(numbers(&votes), expected, "seed {seed}");
         assert_eq!(world.device.acceptor.state().ballot, PackedBallot::NONE);
-        // What was not read out can be, as long as nobody armed it again.
+        // Votes that were not read out still can be, as long as no owner armed it again.
         world.owner.fence();
         let (of, votes) = world.fenced();
         let of_before = (!after_all && !read.is_empty()).then_some(ballot(20));

@@ -24,7 +24,7 @@ fn number(held: &Held) -> u64 {
     name.counter
 }
 
-/// What the leader's replica does while its coordinator works; what it was told, in order.
+/// The leader's replica while its coordinator works, and the events reported to it, in order.
 struct Leader {
     round: u32,
     first: u64,
@@ -69,7 +69,7 @@ impl Leader {
         }
     }
 
-    /// What the coordinator did give out.
+    /// Returns the slots that the coordinator really assigned.
     fn truth(&self, world: &World) -> BTreeMap<u64, Option<u64>> {
         let ballot = packed(self.round).0;
         let range = world.device.given.range((ballot, self.first)..=(ballot, u64::MAX));

@@ -282,8 +282,8 @@ fn nothing_from_the_network_is_the_devices_word() {
                 world.steps(3);
             }
         }
-        // Another device's proposal in this ballot, which the own acceptor votes for: nobody gave
-        // that slot to it here.
+        // Another device's proposal in this ballot, which the own acceptor votes for: no
+        // coordinator here assigned that slot to it.
         world.device.vote_for(packed(1), 8, NONE);
         world.steps(300);
         world.owner.take_back();

@@ -16,7 +16,7 @@ use crate::port::{
 };
 
 pub(crate) const DEVICE_BOOT: u32 = 7;
-/// What a run may take; most take a tenth.
+/// Limit of steps in a run; most take a tenth.
 const STEPS_MAX: u64 = 60_000;
 
 pub(crate) struct World {

@@ -187,7 +187,7 @@ fn a_start_never_goes_back() {
     assert_eq!(propose(&mut coordinator, 2), Ok(11));
 }
 
-/// A higher ballot may begin lower: what the cells hold of an older one is nobody's vote.
+/// A higher ballot may begin lower: cells of an older ballot are no votes.
 #[test]
 fn cells_of_an_older_ballot_count_for_nothing() {
     let mut coordinator = started();
