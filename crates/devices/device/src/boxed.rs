@@ -104,7 +104,8 @@ pub struct Boxed {
 
 impl Boxed {
     /// Runs the command twice, with the name of a program in place of each `{}`, or else as its
-    /// last word, and asks each what it holds; then what its thread is told.
+    /// last word, and queries the capacity of each. Returns the box and the settings for its
+    /// thread.
     pub fn open(words: &[String]) -> Result<(Self, Settings), NoBox> {
         let (leash, held) = leash().map_err(NoBox::Start)?;
         let start = |program| {
@@ -208,7 +209,7 @@ impl Programs for Boxed {
             }
             let routed = ROUTES.iter().any(|route| said.starts_with(&route.mac));
             match routed {
-                // The same group, as it is heard.
+                // The same group, as the box sees it.
                 true => {
                     if let Some(said) = again(&said, &HEARD, self.room, &mut buffer) {
                         sent(port, said);

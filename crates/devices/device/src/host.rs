@@ -31,7 +31,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// Programs that were told these settings.
+    /// Joins programs that have these settings.
     pub fn new(settings: Settings, programs: Box<dyn Programs>) -> Self {
         Self { settings, programs, inside: VecDeque::new(), spare: Vec::new() }
     }
@@ -200,7 +200,7 @@ mod tests {
         left
     }
 
-    /// One submit: proposal, vote and decision go to others, and each is heard inside, too.
+    /// One submit: proposal, vote and decision go to others, and each is processed inside, too.
     #[test]
     fn what_is_for_everybody_is_heard_inside_and_outside() {
         let mut host = Host::new(settings(), Box::new(Reference::new(&settings())));

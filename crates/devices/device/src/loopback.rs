@@ -51,7 +51,7 @@ impl Network {
         })))
     }
 
-    /// One more station, which hears what is for this address, and what is for a group.
+    /// Adds a station, which receives frames for this address and for groups.
     pub fn join(&self, mac: [u8; 6]) -> io::Result<Loopback> {
         let wake = Arc::new(Wake::new()?);
         let station = self.lock().stations.len();

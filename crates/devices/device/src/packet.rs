@@ -40,7 +40,7 @@ impl Packet {
         Ok(())
     }
 
-    /// Hears what arrives at this interface for it, and for these groups of stations.
+    /// Receives the frames that arrive at this interface for it, and for these groups of stations.
     pub fn open(interface: &str, groups: &[Mac]) -> Result<Self, Failed> {
         let socket = Raw::open(interface, Hears::Nothing, None)?;
         // [offload-16]

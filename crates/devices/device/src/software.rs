@@ -38,7 +38,7 @@ pub struct Software {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
     leash: Option<Leash>,
-    /// The last drain that was asked for, and whether the thread was told.
+    /// The last drain requested, and whether the thread was notified.
     drain: (u64, bool),
 }
 
@@ -57,7 +57,7 @@ impl Software {
         Self::start_with(settings, programs, wire, wake_owner)
     }
 
-    /// The same with other programs than the reference; they were told these settings.
+    /// The same with other programs than the reference, made with these settings.
     ///
     /// # Panics
     /// As [`Software::start`].

@@ -1,7 +1,7 @@
 //! One device for each station: a lock of the network namespace, which goes with its process,
 //! however that ends.
 //!
-//! Devices at one interface have one address, so two of one group there would hear each other's
+//! Devices at one interface have one address, so two of one group there would receive each other's
 //! frames, and one of them none. The lock is a name among sockets, since those are of a network
 //! namespace, as interfaces are; files are of a mount namespace, and containers that share the
 //! network of their host need not share those.

@@ -1,11 +1,11 @@
 //! Devices that talk by UDP, each datagram to one of them: no multicast is needed, and no rights.
 //!
-//! A datagram is what is behind the headers of a frame; the 42 bytes before it are made where it
-//! arrives, so that the programs see whole frames ([`Form::Udp`]). The kernel looked at its
-//! checksum.
+//! A datagram is the part of a frame after the headers; the 42 bytes before it are made where it
+//! arrives, so that the programs see whole frames ([`Form::Udp`]). The kernel checked its checksum.
 //!
-//! On loopback every user of the machine can send, and the kernel says truly from which port: there
-//! only members are heard ([offload-21]). In other networks who can send is trusted.
+//! On loopback every user of the machine can send, and the kernel reports the true source port:
+//! there only members are accepted ([offload-21]). In other networks all possible senders are
+//! trusted.
 
 use std::{
     io,
@@ -22,7 +22,7 @@ use quorate_offload::{
 
 use crate::wire::{Arrived, Wire};
 
-/// The address of a device that hears datagrams there.
+/// Returns the address of a device that receives datagrams there.
 pub fn address(at: SocketAddrV4) -> Address {
     let (ip, port) = (at.ip().octets(), at.port());
     let [high, low] = port.to_be_bytes();
@@ -64,7 +64,7 @@ pub struct Udp {
 }
 
 impl Udp {
-    /// Hears datagrams at this address; port 0 is any free one.
+    /// Receives datagrams at this address; port 0 is any free one.
     pub fn bind(at: SocketAddrV4, members: Members) -> io::Result<Self> {
         let socket = UdpSocket::bind(at)?;
         socket.set_nonblocking(true)?;

@@ -30,7 +30,7 @@ pub(crate) enum Said {
     Frame(Program, Vec<u8>),
     /// A frame for others.
     Sent(Vec<u8>),
-    /// Tell this number: no step runs that began before.
+    /// Report this number: no step runs that began before.
     Drain(u64),
     /// Power goes and comes.
     Forget,

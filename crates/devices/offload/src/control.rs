@@ -25,7 +25,7 @@ pub struct Number {
 /// State of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct State {
-    /// 0: it was told none since power came.
+    /// Boot of the device; 0: none since power came.
     pub boot: u32,
     /// None: it is not armed.
     pub ballot: PackedBallot,
@@ -33,7 +33,7 @@ pub struct State {
     pub position: u8,
     /// Lowest slot that is not forgotten.
     pub floor: u64,
-    /// Next slot that a coordinator gives out; 0 in an acceptor.
+    /// Next slot that a coordinator assigns; 0 in an acceptor.
     pub next: u64,
     /// Decisions are hints.
     pub hint: bool,
@@ -51,7 +51,7 @@ impl Order {
         self.boot
     }
 
-    /// A device that forgot everything is told who it is from now on; it never changes after that.
+    /// Sets the boot of a device that forgot everything; it never changes after that.
     pub(crate) fn begin(&mut self, boot: u32) -> Result<(), Reason> {
         if boot == 0 || (self.boot != 0 && self.boot != boot) {
             return Err(Reason::Boot);

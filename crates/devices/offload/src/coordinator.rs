@@ -1,4 +1,4 @@
-//! The coordinator: gives out slots of one ballot, proposes values in them, counts votes.
+//! The coordinator: assigns slots of one ballot, proposes values in them, counts votes.
 
 use crate::{
     Cell, Cells, Counters, Header, Number, Out, PackedBallot, Port, Reason, Routes, Setup, State,
@@ -11,13 +11,13 @@ use crate::{
 /// Record that a coordinator is started with; changes as one ([offload-17]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Start {
-    /// The only ballot that it gives out slots of.
+    /// The only ballot that it assigns slots of.
     pub ballot: PackedBallot,
     /// One past the leader's last proposal ([offload-5]).
     pub first: u64,
-    /// The first slot that it does not give out.
+    /// The first slot that it does not assign.
     pub limit: u64,
-    /// Any so many of the members decide ([offload-10]).
+    /// Any quorum of this many members decides ([offload-10]).
     pub quorum: u8,
     /// Number of positions.
     pub members: u8,
@@ -29,7 +29,7 @@ pub struct Start {
     pub decisions: Routes,
 }
 
-/// Proposes, counts, and keeps values until it is told to forget.
+/// Proposes, counts, and keeps values until the floor passes them.
 #[derive(Debug)]
 pub struct Coordinator<'a> {
     device: Device<'a>,
@@ -90,14 +90,14 @@ impl<'a> Coordinator<'a> {
         &self.device.counters
     }
 
-    /// [offload-18] One past the last slot that was given out: the index of reads that arrived
+    /// [offload-18] Returns one past the last assigned slot: the index of reads that arrived
     /// before.
     pub const fn next(&self) -> u64 {
         self.next
     }
 
-    /// [offload-12] What was proposed in a slot, also when stopped. Who takes back adopts it; if
-    /// there is nothing, nothing ever left, since values are stored before frames leave.
+    /// [offload-12] Returns the proposal in a slot, also when stopped. A leader that withdraws
+    /// adopts it; if there is none, none ever left, since values are stored before frames leave.
     pub fn proposal(&self, slot: u64) -> Option<(&Cell, &[u8])> {
         self.device.held(slot)
     }
@@ -107,14 +107,14 @@ impl<'a> Coordinator<'a> {
         self.device.order.begin(boot)
     }
 
-    /// [offload-5] Gives out slots of this ballot from now on.
+    /// [offload-5] Assigns slots of this ballot from now on.
     pub fn start(&mut self, number: Number, start: Start) -> Result<(), Reason> {
         self.device.order.admit(number)?;
         let counts = 1 <= start.quorum && start.quorum <= start.members && start.members <= 16;
         if start.ballot == PackedBallot::NONE || !counts {
             return Err(Reason::Range);
         }
-        // [offload-17] Drained, and not merely told otherwise.
+        // [offload-17] A started one has to be drained first, not merely started with other values.
         if self.started.is_some() {
             return Err(Reason::Armed);
         }
@@ -128,18 +128,17 @@ impl<'a> Coordinator<'a> {
         }
         self.last = start.ballot;
         self.next = start.first;
-        // What was given out before was adopted, or it would not be started again: its cells are
-        // free.
+        // Slots assigned before were adopted, or it would not be started again: its cells are free.
         self.device.floor = start.first;
         self.started = Some(start);
         Ok(())
     }
 
-    /// [offload-14] Forgets proposals below, and gives out slots up to this limit. Neither falls.
+    /// [offload-14] Forgets proposals below, and assigns slots up to this limit. Neither falls.
     pub fn raise_floor(&mut self, number: Number, floor: u64, limit: u64) -> Result<(), Reason> {
         self.device.order.admit(number)?;
         let start = self.started.as_mut().ok_or(Reason::Disarmed)?;
-        // What is above the next slot was not given out, so it is not decided.
+        // Slots above the next were not assigned, so they are not decided.
         if floor < self.device.floor || floor > self.next || limit < start.limit {
             return Err(Reason::Floor);
         }
@@ -148,7 +147,7 @@ impl<'a> Coordinator<'a> {
         Ok(())
     }
 
-    /// [offload-12] Gives out no more slots and counts nothing; `next` and cells stay to be read.
+    /// [offload-12] Assigns no more slots and counts nothing; `next` and cells stay to be read.
     pub fn stop(&mut self, number: Number) -> Result<(), Reason> {
         self.device.order.admit(number)?;
         self.started = None;
@@ -181,7 +180,7 @@ impl<'a> Coordinator<'a> {
     }
 
     /// [offload-14] The cell is claimed, then `next` raised, as one step. Beyond: full, and the
-    /// sender is told.
+    /// sender gets a refusal.
     fn on_submit(&mut self, asked: &Admitted<'_>, out: &mut Out<'_>) -> Result<(), Reason> {
         let start = self.started.as_ref().ok_or(Reason::Disarmed)?;
         let slot = self.next;

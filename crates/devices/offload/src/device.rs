@@ -48,7 +48,7 @@ impl<'a> Device<'a> {
         if reason.passes() { Verdict::Pass } else { Verdict::Taken }
     }
 
-    /// Ends a step: counts, and tells the sender why not.
+    /// Ends a step: counts, and sends the refusal if one is due.
     pub(crate) fn finish(
         &mut self,
         asked: &Admitted<'_>,

@@ -16,7 +16,7 @@ pub const HINT: u16 = 1;
 pub const REPEAT: u16 = 2;
 /// A tag stands behind the value. No program here takes such frames.
 pub const KEYED: u16 = 4;
-/// To or from a coordinator, where the type alone does not tell.
+/// To or from a coordinator, where the type alone is ambiguous.
 pub const COORDINATOR: u16 = 8;
 /// Flags that may be set.
 pub const FLAGS: u16 = HINT | REPEAT | COORDINATOR;
@@ -27,7 +27,7 @@ pub const FLAGS: u16 = HINT | REPEAT | COORDINATOR;
 pub enum Type {
     /// Give this value a slot.
     Submit = 0,
-    /// What did you vote for in this slot? No promise is asked for ([offload-7]).
+    /// Which vote does this slot have? No promise is asked for ([offload-7]).
     Phase1a = 1,
     /// The vote of a slot.
     Phase1b = 2,

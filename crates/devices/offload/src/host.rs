@@ -1,12 +1,12 @@
-//! Both programs of a host at one interface: each frame goes to the one that takes it, and what
-//! leaves for the group is heard inside.
+//! Both programs of a host at one interface: each frame goes to the one that takes it, and frames
+//! for the group are processed inside, too.
 //!
-//! A station does not hear what it sends to a group that it is in. So, in the same step, the own
-//! acceptor hears what the own coordinator proposes, and the own coordinator hears how the own
-//! acceptor votes. What is said in answer stays inside, but for what is for the owner: so no more
-//! frames leave than one program alone would send, and a device that can rewrite one frame and no
-//! more, as programs for kernels do, has no second one to send. What a decision is that the own
-//! vote completed, others hear of as of all that is lost: by a heartbeat ([offload-19]).
+//! A station does not receive what it sends to a group that it is in. So, in the same step, the own
+//! acceptor receives the proposals of the own coordinator, and the own coordinator receives the
+//! votes of the own acceptor. Answers stay inside, except for those to the owner: so no more frames
+//! leave than one program alone would send, and a device that can rewrite one frame and no more, as
+//! programs for kernels do, has no second one to send. Others learn of a decision that the own vote
+//! completed as of anything that is lost: by a heartbeat ([offload-19]).
 
 use crate::{
     Acceptor, Coordinator, Out, Port, Setup, Verdict, acceptor,

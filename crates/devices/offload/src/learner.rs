@@ -21,7 +21,7 @@ pub struct Count {
     pub ballot: PackedBallot,
     /// Lowest slot that is wanted.
     pub floor: u64,
-    /// Any so many of the members decide.
+    /// Any quorum of this many members decides.
     pub quorum: u8,
     /// Number of positions.
     pub members: u8,

@@ -16,7 +16,7 @@ use crate::{Form, reason::COUNTERS};
 pub enum Program {
     /// Votes.
     Acceptor,
-    /// Gives out slots, and counts.
+    /// Assigns slots, and counts.
     Coordinator,
 }
 

@@ -496,7 +496,7 @@ impl Clients {
         }
     }
 
-    /// The front is told of the client's end once it has used all that came before.
+    /// Notifies the front of the client's end once it has used all data before that.
     fn tell_end(&mut self, id: ConnectionId, cx: &mut Cx<'_, impl ClientSide>) {
         if let Some(client) = self.connections.get_mut(&id)
             && client.backlog.is_empty()

@@ -43,7 +43,7 @@ pub(crate) struct Desk {
     group: BTreeMap<u64, GroupAsker>,
     /// Readers of held bytes of streams, by the number of what they asked.
     held: BTreeMap<u64, HeldAsker>,
-    /// Numbers up to this one were given out; none is used again.
+    /// Numbers up to this one were assigned; none is used again.
     asked: u64,
     /// To be answered at the end of the turn.
     questions: Vec<Question>,

@@ -1,6 +1,6 @@
-//! The device of a node, if one is wanted: it votes, gives out slots and counts ([offload-5]).
+//! The device of a node, if one is wanted: it votes, assigns slots and counts ([offload-5]).
 //!
-//! Reading order: [`Kind`] (what is wanted), `ladder` (what there is instead), `kernel`, `place`,
+//! Reading order: [`Kind`] (the wanted device), `ladder` (its substitutes), `kernel`, `place`,
 //! `by_udp`, `boxes` (its steps), `waiting` (how a device wakes the reactor).
 
 mod boxes;
@@ -310,7 +310,7 @@ fn group_of(cluster: u128) -> u32 {
     words.fold(0, |hash: u32, word| hash.rotate_left(5) ^ word)
 }
 
-/// Tells a device who there is.
+/// Reports the members to a device.
 #[derive(Debug)]
 pub(crate) struct Following {
     members: Members,
@@ -354,7 +354,7 @@ mod tests {
         }
     }
 
-    /// The thread that it falls back to hears the same frames.
+    /// The thread that it falls back to receives the same frames.
     #[test]
     fn a_box_is_tried_before_the_thread_of_its_way() {
         let kind = Kind::named("process:none").unwrap();

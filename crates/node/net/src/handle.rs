@@ -149,7 +149,7 @@ pub(crate) enum Command {
     Backup(SyncSender<Option<Backup>>),
     /// Bytes of streams are to stay until that is dropped.
     HoldStreams(Option<StreamHold>, SyncSender<Result<StreamHold, String>>),
-    /// At most so many bytes of an inner stream, from a position on, that this hold holds.
+    /// At most this many bytes of an inner stream, from a position on, that this hold holds.
     Held(u64, (StreamName, u64, usize), SyncSender<Result<Vec<u8>, HeldError>>),
     /// Holds a setting for a number of milliseconds; answered as [`Question::Tuning`].
     Hold(Option<Setting>, u64, SyncSender<TuningReport>),
@@ -224,8 +224,8 @@ impl Handle {
             .map_err(SnapshotError::Unanswered)?
     }
 
-    /// Begins to read all that the node keeps, at most so many bytes a second, to see whether it is
-    /// sound; a scrub that goes on goes on at that pace. What comes of it is in the node's status.
+    /// Begins to read all data of the node, with this limit of bytes per second, to check that it
+    /// is sound; a scrub in progress continues at that pace. The result is in the node's status.
     pub fn scrub(&self, bytes_per_second: Option<u64>) -> Result<Status, Unanswered> {
         self.ask(ANSWER_WAIT, |reply| Command::Scrub(bytes_per_second, reply))
     }
@@ -245,7 +245,8 @@ impl Handle {
         self.ask(ANSWER_WAIT, |reply| Command::HoldStreams(earlier, reply))
     }
 
-    /// At most so many bytes of an inner stream, from this position on, that this hold holds.
+    /// Reads at most this many bytes of an inner stream, from this position on, that this hold
+    /// holds.
     pub fn held(
         &self,
         hold: &StreamHold,

@@ -51,8 +51,8 @@ impl fmt::Display for JoinError {
 
 impl std::error::Error for JoinError {}
 
-/// Asks at `founder` until there is an answer. `stop` ends it; `progress` hears each new reason
-/// why it takes longer.
+/// Asks at `founder` until there is an answer. `stop` ends it; `progress` receives each new reason
+/// for the delay.
 pub fn join(
     founder: &str,
     request: Join,
@@ -84,7 +84,7 @@ pub fn join(
 
 /// Returns whether asking again is of no use.
 const fn is_final(code: RefusalCode) -> bool {
-    // The founder may itself be about to found, or to be told who it is.
+    // The founder may itself be about to found, or to learn its identity.
     !matches!(code, RefusalCode::NotFounded | RefusalCode::Starting | RefusalCode::Other(_))
 }
 

@@ -1,7 +1,8 @@
-//! Says what the world repeats a few times, then keeps quiet for a while, then says the last of it
-//! and how many there were in between.
+//! Limits repeated lines: logs the first few, is silent for a while, then logs the last one and the
+//! number left out.
 //!
-//! The last one is never lost: lines tell of a state, and the one that was told last must be true.
+//! The last one is never lost: lines describe a state, and the one that was logged last must be
+//! true.
 
 use std::collections::BTreeMap;
 

@@ -25,7 +25,7 @@ pub struct Limits {
     pub dial_retry_max_ms: u64,
     /// The node with the lower id does not dial, but asks at this interval why it is not dialled.
     pub knock_ms: u64,
-    /// A removed node that is connected may stay for this long, to hear what was decided.
+    /// A removed node that is connected may stay for this long, to learn what was decided.
     pub parting_ms: u64,
     /// A peer that acknowledges nothing, keep-alives included, is given up after this. TCP waits
     /// twice as long before each repetition, so a connection that outlives a partition needs about

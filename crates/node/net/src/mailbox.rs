@@ -110,7 +110,7 @@ impl<Q, N> Mailbox<Q, N> {
         })
     }
 
-    /// Tells the reactor. The callers bound how much there is.
+    /// Sends news to the reactor. The callers bound how much there is.
     pub(crate) fn tell(&self, news: N) {
         let mut state = self.state();
         if !state.ended {
@@ -126,7 +126,8 @@ impl<Q, N> Mailbox<Q, N> {
         self.wake.signal();
     }
 
-    /// No answer will come any more: askers hear that at once, for their channels are dropped.
+    /// Ends the mailbox without further answers: callers learn of that at once, as their channels
+    /// are dropped.
     pub(crate) fn end(&self) {
         let mut state = self.state();
         state.ended = true;

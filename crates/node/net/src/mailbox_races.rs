@@ -42,7 +42,7 @@ fn fails(model: impl Fn() + Send + Sync + 'static) -> bool {
     panic::catch_unwind(explore).is_err()
 }
 
-/// A reactor that answers 7 to everything until it was asked to stop and has heard the news.
+/// A reactor that answers 7 to everything until it was asked to stop and has received the news.
 fn react(mailbox: &Box, late: impl Fn(&Box)) {
     let (mut stop, mut heard) = (false, 0);
     while !stop || heard == 0 {

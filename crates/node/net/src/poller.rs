@@ -40,7 +40,7 @@ pub(crate) struct Ready {
     pub(crate) token: u64,
     pub(crate) read: bool,
     pub(crate) write: bool,
-    /// Both directions are gone; reading and writing tell why.
+    /// Both directions are gone; reading and writing report why.
     pub(crate) broken: bool,
 }
 

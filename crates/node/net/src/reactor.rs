@@ -57,7 +57,7 @@ pub struct Reactor<H> {
     spinning: Spinning,
     /// When the host wants to be polled at the latest.
     host_wake: Option<Time>,
-    /// Tells the device of members, if there is one.
+    /// Reports members to the device, if there is one.
     device: Option<Following>,
     /// Time limit for accepted work to finish once a stop was requested.
     stop_ms: u64,
@@ -66,7 +66,7 @@ pub struct Reactor<H> {
     _end: EndGuard,
 }
 
-/// Tells waiting threads that no answer will come, however the reactor ends.
+/// Notifies waiting threads that no answer will come, however the reactor ends.
 #[derive(Debug)]
 struct EndGuard(Arc<Shared>);
 

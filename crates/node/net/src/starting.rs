@@ -1,5 +1,5 @@
 //! Answers at the peer address while the node starts: it may wait for a founder, or read its log,
-//! for long. Who asks hears at once that the node is there, and whether it belongs to a cluster.
+//! for long. A caller learns at once that the node is there, and whether it belongs to a cluster.
 
 use std::{
     collections::VecDeque,

@@ -147,7 +147,7 @@ impl Air {
 /// Counts of events of datagrams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Datagrams that left a node, those to the group once for each node that could hear them.
+    /// Datagrams that left a node, those to the group once for each node that could receive them.
     pub flown: u64,
     /// Lost on their way.
     pub lost: u64,

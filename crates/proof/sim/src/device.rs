@@ -235,7 +235,7 @@ impl Device {
     /// Returns the access of a process to its device.
     pub fn owning(&self, process: u64, boot: u32) -> Owning {
         let device = self.clone();
-        // A process that finds a device that hears nothing has another one.
+        // A process that finds its device cut off has another one.
         let mut state = device.state();
         if state.is_taken {
             state.renew();
@@ -420,7 +420,7 @@ impl Owned for Side {
         if !state.dice.chance(lost, 1000) {
             state.step(Port::Owner, frame);
         }
-        // One of before comes again, behind what was asked since.
+        // An earlier frame arrives again, after later ones.
         if state.dice.chance(100, 1000)
             && let Some(again) = state.late.pop_front()
         {

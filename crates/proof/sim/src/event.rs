@@ -24,7 +24,7 @@ pub(crate) enum Event {
     Dial(usize, usize),
     /// A node that was removed is sent away by another one.
     Part { node: usize, peer: usize },
-    /// A node hears that a connection is gone.
+    /// A node learns that a connection is gone.
     Down { node: usize, life: u64, peer: usize, connection: u64 },
     /// A disk operation ends.
     Disk { node: usize, life: u64, operation: u64 },
@@ -36,7 +36,7 @@ pub(crate) enum Event {
     ToNode { node: usize, life: u64, connection: ConnectionId, bytes: Vec<u8> },
     /// Replies reach a client.
     ToClient { client: usize, connection: ConnectionId, bytes: Vec<u8> },
-    /// A client hears that its connection is gone.
+    /// A client learns that its connection is gone.
     ClientDown { client: usize, connection: ConnectionId },
     /// A client does something.
     Client(usize),
@@ -48,9 +48,9 @@ pub(crate) enum Event {
     ToDesk { node: usize, life: u64, client: usize, ask: DeskAsk },
     /// The answer of the node that it asked.
     FromDesk { client: usize, desk: (usize, u64), answer: DeskAnswer },
-    /// A client of streams is told something.
+    /// A reply reaches a client of streams.
     ToStreamer { client: usize, connection: ConnectionId, heard: Heard },
-    /// A client of streams hears that its connection is gone.
+    /// A client of streams learns that its connection is gone.
     StreamerDown { client: usize, connection: ConnectionId },
     /// A client of streams does something.
     Streamer(usize),

@@ -25,7 +25,7 @@ pub enum Fault {
     Crash,
     /// All processes are killed at once.
     CrashAll,
-    /// A process is told to stop, does so, and restarts.
+    /// A process is asked to stop, does so, and restarts.
     CleanStop,
     /// A process is down long enough to fall far behind.
     LongOutage,
@@ -189,7 +189,7 @@ pub struct Settings {
 pub struct Releases {
     /// Mean time between two installations.
     pub mean_us: u64,
-    /// One in so many is of the release before.
+    /// One in this many is of the release before.
     pub back_of: u64,
     /// This node gets the newest last of all.
     pub laggard: Option<usize>,

@@ -30,7 +30,7 @@ pub enum Ask {
     Remove(Name),
     /// Asks whether the table has all that was acknowledged.
     Look,
-    /// At most so many bytes from this position on.
+    /// At most this many bytes from this position on.
     Read(Name, u64, usize),
     /// Waits for data at this position.
     Wait(Name, u64),
@@ -38,7 +38,7 @@ pub enum Ask {
     Leave,
 }
 
-/// Something that checkers are to hear of, in order.
+/// Note for the checkers, in order.
 #[derive(Clone, Debug)]
 pub enum Note {
     /// A piece was opened, with this key of its content.
@@ -243,7 +243,7 @@ impl StreamSide {
             }
         };
         let Some(asked) = self.asked.remove(&tag) else {
-            // The client left, or it is answered twice, which the checkers are to hear.
+            // The client left, or it is answered twice, of which the checkers are to learn.
             self.notes.push(Note::Heard(None, None, heard));
             return;
         };
@@ -299,10 +299,10 @@ impl ClassSide {
     /// Tags of others are below.
     const TAGS: u64 = 1 << 63;
 
-    /// To be told `early`, or when it lasts.
+    /// Requests to be notified `early`, or when it lasts.
     pub(crate) fn ask(&mut self, number: u64, early: bool, requests: &mut dyn Requests) {
         let (tag, command) = (Tag(Self::TAGS | number), classes::command(number));
-        // Who is refused hears nothing more.
+        // A refused client gets no notification.
         let _ = match early {
             true => requests.write_early(tag, &command),
             false => requests.write_lasting(tag, None, &command),

@@ -68,8 +68,8 @@ impl History {
         self.moment
     }
 
-    /// Something was asked at `called` and has now ended. What is certainly not executed is not
-    /// told at all.
+    /// Records an operation that was called at `called` and has now ended. An operation that is
+    /// certainly not executed is not recorded at all.
     pub fn ended(&mut self, client: usize, key: &str, act: Act, called: u64, answer: Answer) {
         let returned = if answer == Answer::Unknown { u64::MAX } else { self.moment() };
         if answer == Answer::Unknown && act == Act::Get {

@@ -87,7 +87,7 @@ struct Pipe {
     blocked: bool,
 }
 
-/// All links, and who is connected with whom.
+/// All links, and the connections between nodes.
 #[derive(Debug)]
 pub struct Network {
     weather: Weather,

@@ -299,7 +299,7 @@ pub enum Arrival {
     },
     /// A connection broke.
     PeerDown {
-        /// With whom.
+        /// The other side.
         peer: usize,
         /// Number of the connection.
         connection: u64,
@@ -389,8 +389,8 @@ pub struct Seen {
     pub decided_to: Slot,
     /// Position that the trace of its table of streams has reached.
     pub streams_to: Slot,
-    /// Slots that its device gave out, decisions that it counted, times that it was taken back,
-    /// values that were too long for it, and that were offered to others'.
+    /// Slots that its device assigned, decisions that it counted, times that it was withdrawn,
+    /// values that were too long for it, and values that were offered to others'.
     pub device: [u64; 5],
     /// Counters of its replica.
     pub counters: Counters,
@@ -404,7 +404,7 @@ pub struct Seen {
 pub struct Node {
     /// Position in the world's list.
     pub index: usize,
-    /// The disk, with all that a node's home holds; handles of before a crash are dead.
+    /// The disk, with all that a node's home holds; handles from before a crash are dead.
     pub disk: MemoryDisk,
     /// The clocks.
     pub clock: Clock,
@@ -438,7 +438,7 @@ pub struct Node {
     pub lies: bool,
     /// Identity and address book as earlier starts of the same incarnation found them.
     pub(crate) copies: Vec<FolderCopy>,
-    /// A test set its folder back where no node can tell it so when it starts.
+    /// A test set its folder back where no node can report that to it when it starts.
     pub set_back: bool,
     /// A small file that rotted.
     pub(crate) spoiled: Option<Spoiled>,

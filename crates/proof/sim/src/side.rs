@@ -101,7 +101,7 @@ impl Side {
 
     // Connections.
 
-    /// A connection with this process is up: the frame that it is to be told by it.
+    /// Returns the frame that introduces this process to a peer whose connection is up.
     pub(crate) fn meet(
         &mut self,
         me: Member,

@@ -21,7 +21,7 @@ use quorate_core::{
     value::Value,
 };
 
-/// The lines so far.
+/// The lines until now.
 #[derive(Debug)]
 pub(crate) struct Steps {
     text: String,

@@ -1,5 +1,5 @@
-//! Calm runs of a few replicas that tell how something goes, line by line: what `docs/stories/`
-//! compares, and `quorate sim --page` shows.
+//! Calm runs of a few replicas that show a procedure, line by line: compared by `docs/stories/`,
+//! and shown by `quorate sim --page`.
 
 use quorate_core::{ballot::Ballot, slot::Slot};
 
@@ -8,7 +8,7 @@ use crate::{check::Violation, faults::Settings, resp::Reply, trace::Trace, world
 /// Lines that are remembered: far more than a story has.
 const LINES_MAX: usize = 10_000;
 
-/// A cluster whose sessions are all registered, and which tells of every frame from now on.
+/// Returns a cluster whose sessions are all registered, and which traces every frame from now on.
 ///
 /// # Errors
 /// A rule was broken.

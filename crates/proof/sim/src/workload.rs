@@ -46,7 +46,7 @@ pub enum Kind {
     Auditor,
     /// Writes once, on one node, in the end: whichever node is asked must take it.
     Visitor,
-    /// Does what a scenario tells it.
+    /// Follows a scenario.
     Script,
 }
 
@@ -308,8 +308,8 @@ impl Client {
                 self.audits.pop_front();
                 let called = books.history.moment();
                 let value = number(value.as_deref());
-                // What sessions and clients of devices did is not in the history: their numbers
-                // tell more than times do.
+                // Operations of sessions and clients of devices are not in the history: their
+                // numbers say more than times do.
                 if !key.starts_with(['s', 'f']) {
                     books.history.ended(self.index, &key, Act::Get, called, Answer::Value(value));
                 }
@@ -385,7 +385,7 @@ impl Client {
         self.ready = false;
         (self.seen, self.watched) = (None, None);
         if self.stale {
-            // The next node may not have heard of what this one was told.
+            // The next node may not have learned of what this one reported.
             self.forsake_own_key();
         }
         self.input.clear();

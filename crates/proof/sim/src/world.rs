@@ -130,7 +130,7 @@ pub struct Counts {
     pub relayed: u64,
     /// Frames that devices sent.
     pub device_frames: u64,
-    /// Slots that devices gave out, and decisions that they counted, as their owners heard.
+    /// Slots that devices assigned, and decisions that they counted, as reported to their owners.
     pub device_given: u64,
     /// See above.
     pub device_counted: u64,

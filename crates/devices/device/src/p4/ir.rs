@@ -138,7 +138,7 @@ pub(crate) struct Register {
     pub(crate) size: usize,
 }
 
-/// All ones in so many bits.
+/// Returns a number of this many bits, all ones.
 pub(crate) const fn ones(width: u32) -> u128 {
     if width >= 128 { u128::MAX } else { (1 << width) - 1 }
 }

@@ -23,13 +23,13 @@ pub struct Arm {
 /// Record that a coordinator is started with ([offload-5]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Start {
-    /// The only ballot that it gives out slots of.
+    /// The only ballot that it assigns slots of.
     pub ballot: PackedBallot,
     /// One past the leader's last proposal.
     pub first: u64,
-    /// The first slot that it does not give out.
+    /// The first slot that it does not assign.
     pub limit: u64,
-    /// Any so many of the members decide ([offload-10]).
+    /// Any quorum of this many members decides ([offload-10]).
     pub quorum: u8,
     /// Number of positions.
     pub members: u8,
@@ -81,7 +81,7 @@ impl Calls<'_> {
         self.control(&header)
     }
 
-    /// [offload-5] Gives out slots of this ballot from now on.
+    /// [offload-5] Assigns slots of this ballot from now on.
     pub fn start(&self, number: Number, start: Start) -> Result<State, Failed> {
         let mut header = self.call(Type::Arm, number);
         (header.ballot, header.slot, header.voted) = (start.ballot, start.first, start.limit);
@@ -97,7 +97,7 @@ impl Calls<'_> {
         self.control(&header)
     }
 
-    /// [offload-8] [offload-12] Votes, or gives out and counts, no more. The owner drains before it
+    /// [offload-8] [offload-12] Votes, or assigns and counts, no more. The owner drains before it
     /// reads.
     pub fn fence(&self, number: Number) -> Result<State, Failed> {
         self.control(&self.call(Type::Fence, number))

@@ -14,11 +14,11 @@ use crate::xdp::pins::Kept;
 pub enum Health {
     /// The device receives the frames that arrive.
     Well,
-    /// The interface is down; when it is up again, the device hears again.
+    /// The interface is down; when it is up again, the device receives again.
     Down,
     /// Another process detached it. It receives nothing any more.
     Detached,
-    /// The interface was removed. It hears nothing any more.
+    /// The interface was removed. The device receives nothing any more.
     Gone,
     /// The state cannot be known.
     Unknown,

@@ -55,8 +55,8 @@ impl fmt::Display for Hook {
     }
 }
 
-/// A device on an interface. If it goes, the device hears no more frames; the link of one that is
-/// pinned stays.
+/// A device on an interface. When it is dropped, the device receives no more frames; the link of a
+/// pinned one stays.
 pub struct Attached {
     /// Where.
     pub hook: Hook,

@@ -59,8 +59,7 @@ pub enum Before {
     /// The device that this is now. It may be armed, and votes: it is fenced before anything else
     /// ([offload-8]).
     Same,
-    /// One that was told something else, or is of another release. Its votes were not this
-    /// device's.
+    /// A device with other settings, or of another release. Its votes were not this device's.
     Other(Box<Left>),
 }
 
@@ -227,8 +226,8 @@ fn attach(device: &mut Device, interface: &str, hooks: &[Hook]) -> Result<Attach
     }
 }
 
-/// Ends a device for good, and takes it off the interface. It is fenced first, above all numbers of
-/// its owner's, since it hears the network for some moments more.
+/// Ends a device permanently, and takes it off the interface. It is fenced first, above all numbers
+/// of its owner's, since it receives from the network for some moments more.
 pub(crate) fn leave(device: Device, kept: Kept, pins: &Pins) -> Result<Left, Failed> {
     for program in Program::ALL {
         let calls = device.calls(program);

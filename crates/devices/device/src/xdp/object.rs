@@ -17,7 +17,8 @@ pub(crate) const fn of(role: Role) -> &'static [u8] {
     }
 }
 
-/// Tells what is pinned of these programs from what an older or newer release pinned.
+/// Returns the mark that distinguishes pins of these programs from those of an older or newer
+/// release.
 pub(crate) fn mark(role: Role) -> String {
     let hash = sha1_smol::Sha1::from(of(role)).digest().to_string();
     format!("made-{}", &hash[..16])

@@ -1,5 +1,5 @@
-//! Questions how a program stands. They have no number of control; a tag tells which question an
-//! answer is to.
+//! Questions about the state of a program. They have no number of control; a tag identifies the
+//! question of an answer.
 
 use alloc::collections::VecDeque;
 

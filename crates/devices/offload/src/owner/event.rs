@@ -23,9 +23,9 @@ pub struct Start {
     pub ballot: Ballot,
     /// One past the leader's last proposal.
     pub first: Slot,
-    /// The first slot that it does not give out.
+    /// The first slot that it does not assign.
     pub limit: Slot,
-    /// Any so many of the members decide ([offload-10]).
+    /// Any quorum of this many members decides ([offload-10]).
     pub quorum: u8,
     /// Number of positions, at most 16.
     pub members: u8,
@@ -58,11 +58,11 @@ pub enum Event {
         /// Every vote in that ballot, in the order of slots; none if it was not read out.
         votes: Vec<Held>,
     },
-    /// The coordinator gives out slots.
+    /// The coordinator assigns slots.
     Started {
         /// The leader's.
         ballot: Ballot,
-        /// The first that it gives out.
+        /// The first slot that it assigns.
         first: Slot,
     },
     /// The coordinator does not start.
@@ -96,19 +96,19 @@ pub enum Event {
         /// Decided slot and value.
         held: Held,
     },
-    /// [offload-12] The coordinator gives out no slots any more. What was told by [`Event::Given`],
-    /// this, and its holes are all slots from its first one to `next`.
+    /// [offload-12] The coordinator assigns no slots any more. The slots reported by
+    /// [`Event::Given`], these, and the holes are all slots from its first one to `next`.
     TakenBack {
         /// The leader's.
         ballot: Ballot,
-        /// One past the last slot that was given out.
+        /// One past the last assigned slot.
         next: Slot,
-        /// Slots that were not told before, in order.
+        /// Slots that were not reported before, in order.
         given: Vec<Held>,
         /// Slots in between without a value: their proposals never left the device.
         holes: Vec<Slot>,
     },
-    /// The coordinator gives out no slots any more; nothing was read.
+    /// The coordinator assigns no slots any more; nothing was read.
     Stopped,
     /// [offload-18] The next slot of the coordinator, loaded after it was asked for.
     Next {
@@ -135,7 +135,7 @@ pub enum Loss {
     },
     /// A call was repeated in vain.
     NoAnswer,
-    /// Numbers above ours were heard there: another process owns it.
+    /// Numbers above ours were received there: another process owns it.
     OtherOwner,
     /// The state of its drain cannot be known.
     Drain,

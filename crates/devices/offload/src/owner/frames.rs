@@ -16,7 +16,7 @@ use crate::owner::{
 };
 
 /// A counter that stays zero ([`crate::reason::COUNTERS`]): questions ask for it, and no call has
-/// this number in its place, so that answers to questions and to calls are told apart.
+/// this number in its place, which distinguishes answers to questions from those to calls.
 pub(crate) const QUIET: u32 = 31;
 
 /// A frame that came off the port.
@@ -122,7 +122,7 @@ impl Frames {
                 group: self.shape.group,
                 room: self.shape.room,
                 own: listens,
-                // The device saw whom it is for.
+                // The device checked the destination.
                 heard: to,
                 owner,
             };

@@ -33,7 +33,7 @@ enum End {
 /// Phase of the coordinator.
 #[derive(Debug)]
 enum Phase {
-    /// Its boot is told.
+    /// Setting its boot.
     Booting(Call),
     /// [offload-12] The steps of an end, in order; a stop reads nothing.
     Stopping(Call, End),
@@ -43,7 +43,7 @@ enum Phase {
         next: u64,
     },
     Idle,
-    /// Told to start; counts as started.
+    /// Start requested; counts as started.
     Starting(Call),
     Started,
 }
@@ -126,7 +126,7 @@ impl Giving {
         matches!(self.phase, Phase::Started) && self.end_wanted.is_none()
     }
 
-    /// Only its slots are told: of this ballot, from this start's first one on.
+    /// Returns the only ballot whose slots are reported, from this start's first one on.
     pub(crate) fn ballot(&self) -> Option<PackedBallot> {
         let gives = matches!(self.phase, Phase::Starting(_) | Phase::Started);
         self.start.filter(|_| gives).map(|(ballot, _)| ballot)

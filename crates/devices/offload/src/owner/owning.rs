@@ -53,7 +53,7 @@ pub struct Owner {
     voting: Voting,
     giving: Giving,
     drain: Drain,
-    /// Decisions that were told, of one ballot.
+    /// Reported decisions, of one ballot.
     decided: (u64, Ring),
     /// Decisions of any ballot are reported.
     listens: bool,
@@ -68,8 +68,7 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// Tells the device its boot first. What the device was armed with before is not known until a
-    /// fence.
+    /// Sets the device's boot first. The previous arming of the device is unknown until a fence.
     ///
     /// # Panics
     /// If a boot is 0, the cells are no power of two, or the room is no room.
@@ -121,15 +120,15 @@ impl Owner {
         self.is_due = true;
     }
 
-    /// [offload-5] The coordinator shall give out slots. It ends with [`Event::Started`] or
-    /// [`Event::StartRefused`], or what ends a start.
+    /// [offload-5] Makes the coordinator assign slots. It ends with [`Event::Started`] or
+    /// [`Event::StartRefused`], or the end of a start.
     pub fn start(&mut self, start: Start) {
         self.giving.start(start);
         self.is_due = true;
     }
 
-    /// [offload-12] Stop, drain, check the boot, read what was given out. It ends with
-    /// [`Event::TakenBack`], or with [`Event::Stopped`] if there is no start to take back.
+    /// [offload-12] Stops, drains, checks the boot, reads the assigned slots. It ends with
+    /// [`Event::TakenBack`], or with [`Event::Stopped`] if there is no start to withdraw.
     pub fn take_back(&mut self) {
         self.giving.take_back();
         self.is_due = true;
@@ -142,7 +141,7 @@ impl Owner {
         self.is_due = true;
     }
 
-    /// [offload-14] Both programs may forget what is below; the coordinator may give out slots up
+    /// [offload-14] Lets both programs forget the slots below, and the coordinator assign slots up
     /// to the limit. It is sent when it is worth a call. `floor` is at most what this replica knows
     /// as decided and keeps itself.
     pub fn raise_floor(&mut self, floor: Slot, limit: Slot) {
@@ -152,8 +151,8 @@ impl Owner {
         self.is_due |= votes || gives;
     }
 
-    /// A value for the coordinator; it waits until it is seen given out, whatever is lost. It may
-    /// be given out more than once, in slots of their own.
+    /// Submits a value to the coordinator; it waits until it is seen assigned, whatever is lost. It
+    /// may be assigned more than once, in slots of their own.
     pub fn submit(&mut self, value: Value, bytes: &[u8]) -> Result<(), NotSubmitted> {
         let named = descriptor(&value, bytes, self.frames.shape().room)
             .map_err(NotSubmitted::NotCarried)?;
@@ -179,7 +178,8 @@ impl Owner {
         Ok(())
     }
 
-    /// [offload-11] Whether decisions are told of ballots, too, that this owner has no part in.
+    /// [offload-11] Sets whether decisions of ballots without a part of this owner are reported,
+    /// too.
     pub const fn listen(&mut self, listens: bool) {
         self.listens = listens;
     }
@@ -270,7 +270,7 @@ impl Owner {
         let pace = &self.settings.pace;
         let drain = match self.drain {
             Drain::None => None,
-            // Its end is not told; who runs the device may look earlier.
+            // Its end is not reported; the driver of the device may look earlier.
             Drain::Begun(..) if self.is_late() => Some(self.now.plus_us(pace.answer_us)),
             Drain::Begun(..) => Some(self.now.plus_us(pace.answer_us / 10)),
             Drain::Over => return Some(self.now),
@@ -401,8 +401,8 @@ impl Owner {
                 self.on_decided(heard, events);
                 return Ok(());
             }
-            // What the own acceptor voted for is what its coordinator gave the slot to, if it heard
-            // it from that.
+            // The own acceptor voted for the value that its coordinator assigned to the slot, if it
+            // received the proposal from that one.
             Type::Phase2b
                 if booted
                     && heard.came == Came::Inside
@@ -419,12 +419,12 @@ impl Owner {
         }
     }
 
-    /// [offload-10] Only a count that decides, and only in a ballot that this owner is in. Each is
-    /// told once.
+    /// [offload-10] Handles only a count that decides, and only in a ballot that this owner is in.
+    /// Each is reported once.
     fn on_decided(&mut self, heard: &Heard<'_>, events: &mut Vec<Event>) {
         let said = &heard.header;
         let ours = [self.voting.ballot(), self.giving.ballot()].contains(&Some(said.ballot));
-        // One of before is of no use: what it says is known, or asked for.
+        // An older one is of no use: its contents are known, or asked for.
         let listens = self.listens && said.ballot.0 >= self.decided.0;
         if !(ours || listens) || said.flags & HINT != 0 {
             return;

@@ -25,19 +25,19 @@ const HOLES_MAX: usize = 16;
 pub(crate) struct Tap {
     /// The device's floor, as it last said.
     pub(crate) floor: u64,
-    /// The highest that it was told.
+    /// The highest floor that it was sent.
     told_floor: u64,
     wanted_floor: u64,
     call: Option<Call>,
     told: Ring,
-    /// Every slot from the floor to here was told.
+    /// Every slot from the floor to here was reported.
     told_to: u64,
     /// One past the highest slot that it voted for.
     highest: u64,
     hole: Stuck,
     /// A floor that may be raised while nothing happens.
     idle: Stuck,
-    /// When to look for votes behind everything that was heard.
+    /// Time to look for votes after everything that was received.
     sweep: Option<Time>,
     /// Votes for what is no value: no-ops.
     pub(crate) unknown: u64,

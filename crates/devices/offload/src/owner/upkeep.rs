@@ -28,7 +28,7 @@ const GAPS_MAX: usize = 64;
 /// The slots of one start.
 #[derive(Debug)]
 pub(crate) struct Upkeep {
-    /// Every slot below was told.
+    /// Every slot below was reported.
     given_to: u64,
     /// Known slots after a gap.
     ahead: BTreeMap<u64, (Descriptor, Held)>,
@@ -81,12 +81,12 @@ impl Upkeep {
         self.wanted.1 = 0;
     }
 
-    /// Every slot below was told by [`Event::Given`].
+    /// Returns the end of the slots reported by [`Event::Given`].
     pub(crate) const fn given_to(&self) -> u64 {
         self.given_to
     }
 
-    /// One past the last slot that is known to be given out.
+    /// Returns one past the last slot that is known to be assigned.
     pub(crate) fn known_to(&self) -> u64 {
         let ahead = self.ahead.keys().next_back();
         ahead.map_or(self.given_to, |slot| slot.saturating_add(1))
@@ -114,7 +114,7 @@ impl Upkeep {
         if *before == named { Ok(()) } else { Err(Loss::Contradiction) }
     }
 
-    /// Tells what is next in order.
+    /// Reports the next slots in order.
     pub(crate) fn tell(&mut self, desk: &mut Desk<'_>, waiting: &mut Waiting) {
         while let Some((named, held)) = self.ahead.remove(&self.given_to) {
             waiting.on_given(&named);
@@ -191,7 +191,7 @@ impl Upkeep {
         if let Some(call) = &mut self.call {
             return call.advance(desk);
         }
-        // Its cells above were not told yet, and must stay to be read.
+        // Its cells above were not reported yet, and must stay to be read.
         let floor = self.wanted.0.min(self.given_to).max(self.floor);
         let limit = self.wanted.1.max(self.limit);
         let gain = (floor - self.floor).max(limit - self.limit);

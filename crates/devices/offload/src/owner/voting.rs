@@ -1,4 +1,4 @@
-//! The acceptor's side: arms it, fences it, tells what it voted for.
+//! The acceptor's side: arms it, fences it, reports its votes.
 
 use alloc::{collections::BTreeMap, vec::Vec};
 
@@ -30,11 +30,11 @@ struct Arm {
 /// Phase of the acceptor.
 #[derive(Debug)]
 enum Phase {
-    /// Its boot is told.
+    /// Setting its boot.
     Booting(Call),
     /// Not armed, as far as this owner knows.
     Idle,
-    /// Told to arm; counts as armed.
+    /// Arming requested; counts as armed.
     Arming(Call),
     Armed,
     /// [offload-8] The steps of a fence, in order.
@@ -134,7 +134,7 @@ impl Voting {
         self.fence_wanted |= !self.is_fencing();
     }
 
-    /// The only ballot whose votes are told now.
+    /// Returns the only ballot whose votes are reported now.
     pub(crate) fn ballot(&self) -> Option<PackedBallot> {
         let votes = matches!(self.phase, Phase::Arming(_) | Phase::Armed);
         self.armed.filter(|_| votes).map(|armed| armed.ballot)

@@ -1,4 +1,4 @@
-//! Values that were submitted and not yet seen given out.
+//! Values that were submitted and not yet seen assigned.
 
 use alloc::{collections::VecDeque, vec::Vec};
 
@@ -73,7 +73,7 @@ impl Waiting {
         }
     }
 
-    /// The same of slots that were told otherwise.
+    /// The same for the slots that a withdrawal reported.
     pub(crate) fn on_taken_back(&mut self, given: &[Held], room: usize) {
         for held in given {
             if let Ok(named) = descriptor(&held.value, &held.bytes, room) {

@@ -1,4 +1,4 @@
-//! A box as a node has it: its programs, and the way by which it hears the cluster.
+//! A box of a node: its programs, and its connection to the cluster.
 
 use std::sync::Arc;
 

@@ -62,7 +62,7 @@ impl ByUdp {
         self.own
     }
 
-    /// The socket, and what its device is told.
+    /// Returns the socket, and the settings of its device.
     pub(super) fn open(&mut self, cluster: u128) -> io::Result<(Settings, Udp)> {
         let own = self.own;
         let udp = self.udp.take();

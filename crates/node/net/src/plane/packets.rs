@@ -1,4 +1,4 @@
-//! The plane of packets at work: its sockets, and where each peer hears.
+//! The plane of packets at work: its sockets, and the address of each peer.
 
 use std::{
     collections::BTreeMap,
@@ -42,7 +42,7 @@ use crate::{
     stats::Stats,
 };
 
-/// Datagrams of this node, and whom they reach.
+/// Datagrams of this node, and the peers that they reach.
 pub(crate) struct PacketSide {
     plane: Packets,
     sockets: Sockets,
@@ -160,8 +160,8 @@ impl PacketSide {
         }
     }
 
-    /// The file has changed. Whether it has a new key, which was taken: then every peer is to be
-    /// told.
+    /// Handles a change of the file. Returns whether it has a new key, which was accepted: then
+    /// every peer is to be notified.
     pub(crate) fn rekey(&mut self, file: &KeyFile) -> Result<bool, String> {
         let Some((id, key)) = file.newest().cloned() else {
             return Ok(false);
@@ -253,7 +253,7 @@ impl PacketSide {
 
     /// When something is due.
     pub(crate) fn next_time(&self) -> Option<Time> {
-        // A full socket tells when it has room.
+        // A full socket reports when it has room.
         self.plane.next_due().filter(|_| !self.blocked)
     }
 
@@ -297,8 +297,8 @@ impl PacketSide {
                     blocked = true;
                     Left::Blocked(count)
                 }
-                // What is too long for the path, or meets no route, is lost: probes tell that
-                // nothing arrives.
+                // A datagram that is too long for the path, or has no route, is lost: probes show
+                // that nothing arrives.
                 Ok(Sent::TooLong) => Left::Dropped,
                 Err(error) => {
                     failed = Some(error);

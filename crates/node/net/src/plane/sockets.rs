@@ -308,7 +308,7 @@ fn by_xdp(socket: &mut Ethernet, frames: Frames) -> Option<String> {
     }
 }
 
-/// A socket that hears the group, and where to send to it.
+/// Returns a socket that receives from the group, and the address of the group.
 fn join(
     one: &Udp,
     (group, interface): (SocketAddr, &str),
@@ -319,7 +319,7 @@ fn join(
     Ok((socket, interface.scoped(group)))
 }
 
-/// Capacities for an interface, as far as it tells.
+/// Returns the capacities for an interface, as far as it reports them.
 fn limits(interface: Option<&str>, socket: &Udp) -> Limits {
     let found = interface.and_then(|name| Interface::named(name, socket).ok());
     let mtu = found.as_ref().and_then(|interface| interface.mtu);

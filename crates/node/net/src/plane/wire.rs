@@ -20,12 +20,12 @@ const CALLS_MAX: usize = 16;
 pub(crate) enum Wire {
     /// Datagrams of IP.
     Udp {
-        /// Hears what is for this node alone, and sends everything.
+        /// Receives datagrams for this node alone, and sends all.
         one: Udp,
-        /// Hears the group, and where that is.
+        /// Receives from the group, with the group's address.
         group: Option<(Udp, SocketAddr)>,
     },
-    /// Frames of one interface; the same socket hears the group.
+    /// Frames of one interface; the same socket receives from the group.
     Ethernet(Ethernet),
 }
 

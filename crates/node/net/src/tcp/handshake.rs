@@ -38,7 +38,7 @@ pub fn judge(expected: &Expectation<'_>, hello: &Hello<'_>) -> Result<(), Refuse
     if hello.cluster != identity.cluster {
         return refuse(
             RefusalCode::ForeignCluster,
-            // Strangers are not told the id: with it they could greet as a peer.
+            // The id is kept from strangers: with it they could greet as a peer.
             format!("node {greeter} does not belong to the cluster of node {me}"),
         );
     }
@@ -210,8 +210,8 @@ mod tests {
         );
     }
 
-    /// Also one that the other side would have to dial, or that came to the wrong address: what it
-    /// has to know first is that it was removed. A stranger is not told who was.
+    /// Also one that the other side would have to dial, or that came to the wrong address: it has
+    /// to know first that it was removed. A stranger does not learn which nodes were.
     #[test]
     fn a_removed_node_is_refused_and_told() {
         for (from, to) in [(3, 2), (1, 2), (3, 1)] {

@@ -86,7 +86,7 @@ impl Outbox {
         }
     }
 
-    /// Writes everything, as far as it goes, but no more than so many bytes.
+    /// Writes as much as possible, but no more than `limit` bytes.
     pub(crate) fn write(&mut self, to: &mut Socket, limit: usize) -> Moved {
         let mut total = 0;
         while !self.is_empty() && total < limit {

@@ -68,7 +68,7 @@ pub(crate) fn accept(listener: impl AsFd) -> io::Result<Option<Socket>> {
 }
 
 impl Socket {
-    /// Starts a connection; readiness to write tells how it went ([`Self::dialled`]).
+    /// Starts a connection; readiness to write shows that it ended ([`Self::dialled`]).
     pub(crate) fn dial(address: SocketAddr) -> io::Result<Self> {
         let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -202,8 +202,8 @@ impl Socket {
         let _ = rustix::net::shutdown(&self.fd, Shutdown::Write);
     }
 
-    /// The other end is told of no orderly end once this is closed: what is not delivered is
-    /// dropped. Sockets that are not TCP end as ever.
+    /// Makes the close an abrupt one for the other end: data that is not delivered is dropped.
+    /// Sockets that are not TCP end as usual.
     pub(crate) fn reset_at_close(&self) {
         let _ = sockopt::set_socket_linger(&self.fd, Some(Duration::ZERO));
     }

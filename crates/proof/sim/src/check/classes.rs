@@ -48,8 +48,8 @@ impl Classes {
         self.fates.insert(command, fate);
     }
 
-    /// Its client hears that it is in the memory of a quorum, in this slot, which is so or not:
-    /// `quorum`.
+    /// Checks a report to a client that its command is in the memory of a quorum, in this slot,
+    /// which is true or not: `quorum`.
     ///
     /// # Errors
     /// It is not, or the command was executed elsewhere, though nothing was lost.
@@ -67,10 +67,11 @@ impl Classes {
         fate.judge(losses)
     }
 
-    /// A node executed a command, of whomever.
+    /// A node executed a command of any client.
     ///
     /// # Errors
-    /// It was executed already, or its client was told of another slot, though nothing was lost.
+    /// It was executed already, or another slot was reported to its client, though nothing was
+    /// lost.
     pub fn executed(&mut self, command: u64, id: CommandId, losses: u64) -> Verdict {
         let Some(fate) = self.fates.get_mut(&command) else {
             return Ok(());
@@ -89,7 +90,7 @@ impl Classes {
     /// A node has applied everything below.
     ///
     /// # Errors
-    /// A client was told of a slot below, its command was not in it, and nothing was lost.
+    /// A slot below was reported to a client, its command was not in it, and nothing was lost.
     pub fn applied(&mut self, to: Slot, losses: u64) -> Verdict {
         while self.owed.first().is_some_and(|(slot, _)| *slot < to) {
             let owed = self.owed.pop_first();
@@ -128,8 +129,8 @@ impl Classes {
         self.disks.remove(&node);
     }
 
-    /// Its client hears that it is on the disks of a quorum, from a node that goes by this
-    /// configuration.
+    /// Checks a report to a client that its command is on the disks of a quorum, from a node that
+    /// goes by this configuration.
     ///
     /// # Errors
     /// It is not.

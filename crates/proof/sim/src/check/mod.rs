@@ -1,4 +1,4 @@
-//! The properties, one per file; each is told what happens and says when it is broken.
+//! The properties, one per file; each receives the events and reports when it is broken.
 
 pub mod agreement;
 pub mod bounds;

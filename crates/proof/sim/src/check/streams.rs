@@ -69,7 +69,7 @@ fn broken(node: usize, detail: impl std::fmt::Display) -> Violation {
     Violation::new("streams", format!("node {}: {detail}", node + 1))
 }
 
-/// Tells a stream from others, those of the same name included.
+/// Returns a key that distinguishes a stream from others, those of the same name included.
 fn key(info: &Info) -> (Name, u64) {
     (info.name.clone(), info.id)
 }
@@ -194,10 +194,10 @@ impl Streams {
         Ok(())
     }
 
-    /// Something that a front did or heard.
+    /// Handles a note of a front.
     ///
     /// # Errors
-    /// It contradicts what was seen before.
+    /// It contradicts an earlier observation.
     pub fn note(&mut self, node: usize, table: &Table, note: &Note) -> Verdict {
         match note {
             Note::Keyed(piece, key) => {
@@ -275,7 +275,7 @@ impl Streams {
         }
     }
 
-    /// [stream-7] All bytes of the named stream below are decided, its writer is told.
+    /// [stream-7] Checks a report to a writer that all bytes of the named stream below are decided.
     fn durable(&mut self, node: usize, table: &Table, name: StreamName, position: u64) -> Verdict {
         let written = self.written.entry(name).or_default();
         let piece = self.pieces.get(&name);

@@ -1,4 +1,5 @@
-//! All properties of nodes together: what each hears of logs, processes, frames and services.
+//! All properties of nodes together: they receive the events of logs, processes, frames and
+//! services.
 
 use quorate_core::{
     ballot::Era,
@@ -65,7 +66,7 @@ impl Watch {
         slots.filter_map(|slot| Some((slot, self.agreement.chosen(slot)?)))
     }
 
-    /// Number of the first log write of a node's log that was not told of.
+    /// Returns the number of the first log write of a node's log that was not reported.
     pub(crate) fn released_to(&self, node: usize) -> u64 {
         self.released[node].next()
     }

@@ -91,7 +91,7 @@ pub struct FrameClient {
     machine: Option<Machine>,
     /// Value of its key, as reported to it.
     counted: i64,
-    /// The slots that it was told, and the hash of its command in each.
+    /// The slots reported to it, and the hash of its command in each.
     placed: Vec<(Slot, u64)>,
     /// Part of its count that it learned by frames.
     by_frames: u64,
@@ -249,8 +249,8 @@ impl FrameClient {
         Ok(())
     }
 
-    /// In each slot that it was told of nodes executed what it sent; `executed`: the hash of a
-    /// command.
+    /// Checks that in each slot reported to it nodes executed its command; `executed`: the hash of
+    /// a command.
     ///
     /// # Errors
     /// They executed something else, or nothing.

@@ -1,7 +1,7 @@
-//! Clients of byte streams: writers that open, give, close, give up, take over and come back;
-//! readers that look at any position on any node.
+//! Clients of byte streams: writers that open, give, close, give up, take over and return; readers
+//! that look at any position on any node.
 //!
-//! A writer believes that it owns what it opened until it hears otherwise: several write to the
+//! A writer believes that it owns what it opened until it learns otherwise: several write to the
 //! same names.
 
 use std::collections::VecDeque;
@@ -181,7 +181,7 @@ impl Streamer {
         Self { home: Some(node), audits, ..Self::new(index, Role::Auditor, load, dice) }
     }
 
-    /// A number that tells writers apart for good.
+    /// Returns a number that permanently distinguishes writers.
     pub fn writer(&self) -> Writer {
         self.writer
     }

@@ -227,8 +227,8 @@ impl World {
         for node in &self.nodes {
             let running = node.running.as_ref().expect("healed");
             let status = running.replica().status(node.time(self.now));
-            // [volatile-2] Who was taken back before the loss remembers all that it did as the
-            // member it is now.
+            // [volatile-2] A node that was readmitted before the loss remembers all that it did as
+            // the member it is now.
             let configuration = running.replica().node().configuration();
             let taken_back = configuration.position(node.member()).is_some();
             let forgot = node.member().incarnation.0 > 0 && !taken_back;

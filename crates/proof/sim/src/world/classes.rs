@@ -93,7 +93,7 @@ impl World {
                             node.decided_to() > slot || same
                         })
                     };
-                    // It has decided by now what it tells of.
+                    // It has decided by now what it reports.
                     let decided = replica.node().decided_to() > slot;
                     let quorum = decided || is_quorum(configuration, has);
                     let classes = self.watch.classes();

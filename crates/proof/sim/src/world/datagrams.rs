@@ -18,7 +18,7 @@ use crate::{
 pub(super) struct Flights {
     /// For datagrams alone.
     dice: Dice,
-    /// Nodes that do not hear the group.
+    /// Nodes that do not receive from the group.
     deaf: Vec<bool>,
 }
 

@@ -159,7 +159,7 @@ impl World {
         }
     }
 
-    /// All that they began has an outcome, and is where they were told.
+    /// Checks that all that they began has an outcome, in the reported place.
     pub(super) fn frame_clients_are_answered(&mut self) -> Verdict {
         self.run_until("clients of devices are answered", |world| {
             let mut clients = world.frame_clients.iter();

@@ -346,7 +346,7 @@ impl World {
         }
     }
 
-    /// A connection breaks. Both sides hear of it, sooner or later.
+    /// A connection breaks. Both sides learn of it, sooner or later.
     pub(crate) fn break_connection(&mut self, a: usize, b: usize, late_us: u64) {
         let Some(connection) = self.network.connection(a, b) else {
             return;
@@ -378,7 +378,7 @@ impl World {
         }
     }
 
-    /// A process dies. Connected peers hear of it after up to `late_us`.
+    /// A process dies. Connected peers learn of it after up to `late_us`.
     pub fn kill(&mut self, node: usize, late_us: u64) {
         if self.nodes[node].running.is_none() {
             return;
@@ -394,7 +394,7 @@ impl World {
         self.drop_clients(node);
     }
 
-    /// Clients of this node hear that their connection is gone.
+    /// Clients of this node learn that their connection is gone.
     pub(crate) fn drop_clients(&mut self, node: usize) {
         self.drop_streamers(node);
         for client in 0..self.clients.len() {

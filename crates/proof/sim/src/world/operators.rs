@@ -146,8 +146,8 @@ impl World {
         }
     }
 
-    /// A node was given its id by the one that it asked. One asks at a time, and goes on until it
-    /// is answered: ids are given out in order, each once ([join-2]).
+    /// A node got its id from the one that it asked. One asks at a time, and goes on until it is
+    /// answered: ids are assigned in order, each once ([join-2]).
     fn let_in(&mut self, asked: usize, given: NodeId) -> Verdict {
         let index = (self.settings.nodes..self.nodes.len()).find(|index| id(*index) == given);
         let Some(index) = index else {

@@ -143,8 +143,7 @@ impl World {
         self.line(&name(node), "paused", format_args!(""));
     }
 
-    /// A process reads its clocks, and stands still: when it goes on, its turn has the time of
-    /// before.
+    /// A process reads its clocks, and stalls: when it goes on, its turn has the earlier time.
     pub fn stall_now(&mut self, node: usize) {
         self.nodes[node].stalled = Some(self.nodes[node].now(self.now));
         self.pause_now(node);
@@ -163,7 +162,7 @@ impl World {
         self.arrive(node, life, Arrival::Transfer(to));
     }
 
-    /// The operator tells a node to stop.
+    /// The operator stops a node.
     pub fn stop_now(&mut self, node: usize) {
         let life = self.nodes[node].life;
         self.arrive(node, life, Arrival::Stop);

@@ -11,7 +11,7 @@ use crate::{
 
 /// The pace of scrubs in act two.
 const FAST: u64 = 1 << 30;
-/// In act two all is mended after so much virtual time.
+/// In act two all is mended after this much virtual time.
 const MENDED_US: u64 = 60_000_000;
 
 impl World {

@@ -123,7 +123,7 @@ impl World {
         self.after(wait, Event::Streamer(index));
     }
 
-    /// A client closes its connection; the node hears of it, if it lives.
+    /// A client closes its connection; the node learns of it, if it lives.
     pub(super) fn streamer_leaves(&mut self, index: usize, connection: ConnectionId) {
         self.streamer_asks(index, Ask::Leave);
         self.streamer_down(index, connection);
@@ -172,7 +172,7 @@ impl World {
         Ok(())
     }
 
-    /// The clients of streams of this node hear that their connections are gone.
+    /// The clients of streams of this node learn that their connections are gone.
     pub(super) fn drop_streamers(&mut self, node: usize) {
         for client in 0..self.streamers.len() {
             if let Some((connection, at)) = self.streamers[client].connection
@@ -184,7 +184,7 @@ impl World {
         }
     }
 
-    /// A client's connection breaks, and the node hears of it.
+    /// A client's connection breaks, and the node learns of it.
     pub(super) fn reset_streamer(&mut self) {
         if self.streamers.is_empty() {
             return;
@@ -195,8 +195,7 @@ impl World {
         }
     }
 
-    /// Looks at what became of streams in a turn of this node, and sends their clients what they
-    /// are told.
+    /// Checks the streams after a turn of this node, and sends their clients the replies.
     pub(super) fn check_streams(&mut self, node: usize) -> Verdict {
         let Some(running) = &mut self.nodes[node].running else {
             return Ok(());
@@ -319,7 +318,7 @@ impl World {
 
     // --- What directed scenarios are made of.
 
-    /// A client of streams connects to a node, and does what it is told; gives its index.
+    /// Connects a client of streams, which follows a scenario, to a node; returns its index.
     pub fn streamer(&mut self, node: usize) -> usize {
         let (index, dice) = (self.streamers.len(), self.streaming.dice.fork());
         let load = self.settings.streams.unwrap_or_else(Load::scripted);

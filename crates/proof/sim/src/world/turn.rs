@@ -60,7 +60,7 @@ impl Outgoing<'_> {
     /// The way to a node, if there is one.
     fn link(&self, to: NodeId, lane: Lane) -> Option<Link> {
         let to = usize::try_from(to.0).ok()?.checked_sub(1)?;
-        // A connection that this side has not heard of yet, or still believes in.
+        // A connection that this side does not know yet, or still believes in.
         let known = self.up.get(&to)?;
         let stands = self.network.connection(self.from, to) == Some(*known);
         let link = Link { from: self.from, to, lane: lane.index() };
@@ -87,7 +87,7 @@ impl Plane for Outgoing<'_> {
             Some(packets) if lane == Lane::Control => packets.send(to, header, body.bytes()),
             _ => NodeSet::default(),
         };
-        // Whom packets do not reach, and what their window has no room for.
+        // Nodes that packets do not reach, and those whose window has no room.
         let rest = to.filtered(|node| !sent.contains(node));
         for node in rest.filtered(|node| self.has_stream_room(node, lane, bytes)).iter() {
             if let Some(link) = self.link(node, lane) {
@@ -347,7 +347,7 @@ impl World {
         }
     }
 
-    /// Tells the trace what changed about a node.
+    /// Traces the changes of a node.
     fn notice(&mut self, node: usize) {
         let Some(running) = &mut self.nodes[node].running else {
             return;
@@ -416,7 +416,7 @@ impl World {
         }
     }
 
-    // --- What the checkers hear from turns.
+    // --- Events of turns for the checkers.
 
     pub(crate) fn check_told(&mut self, node: usize) -> Verdict {
         let Some(running) = &self.nodes[node].running else {
@@ -626,8 +626,8 @@ impl Turn<'_> {
         }
     }
 
-    /// Datagrams that have arrived become frames, and those that are what they should be go to the
-    /// replica: of peers with whom a connection stands, as the plane is bound to it.
+    /// Turns datagrams that have arrived into frames, and passes the valid ones to the replica: of
+    /// peers with a standing connection, as the plane is bound to it.
     fn take_datagrams(&mut self, running: &mut Running) {
         let Some(packets) = &mut running.packets else {
             return;

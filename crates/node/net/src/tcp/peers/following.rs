@@ -59,7 +59,7 @@ impl Peers {
         peers.filter(|(_, newest)| *newest < self.levels.lowest).collect()
     }
 
-    /// Removed nodes that have had their time are told, and go.
+    /// Notifies and disconnects removed nodes that have had their time.
     pub(super) fn part(&mut self, cx: &mut PeerCx<'_>) {
         for node in self.table.parting(cx.now.time) {
             self.send_away(node, cx);
@@ -85,8 +85,8 @@ impl Peers {
         guests.find(|guest| self.living_boot(*guest, now).is_none())
     }
 
-    /// Ends all connections with a node that the group's table does not have. One that was removed
-    /// hears that it was.
+    /// Ends all connections with a node that the group's table does not have. A removed one is
+    /// notified of that.
     fn send_away(&mut self, node: NodeId, cx: &mut PeerCx<'_>) {
         if self.table.is_removed(node) {
             let reason = format!("node {node} was removed from the cluster");
@@ -99,7 +99,7 @@ impl Peers {
         self.table.forget_guest(node);
     }
 
-    /// Ends all connections with a node, and tells it why.
+    /// Ends all connections with a node, and sends it the reason.
     fn part_with(&mut self, node: NodeId, code: RefusalCode, reason: &str, cx: &mut PeerCx<'_>) {
         let open: Vec<_> = self.table.open_lanes(node).collect();
         for (lane, id) in open {

@@ -113,7 +113,7 @@ impl Journal {
         }
     }
 
-    /// Tells what was held back and is due.
+    /// Logs the lines that were held back and are due.
     pub(super) fn on_time(&mut self, now: Time) {
         while let Some((news, left_out)) = self.news.next_due(now) {
             self.write(&news, left_out);

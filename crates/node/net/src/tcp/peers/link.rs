@@ -315,7 +315,7 @@ impl Link {
         std::mem::take(&mut self.inbox)
     }
 
-    /// The rest of what came; `heard` if a frame was among it.
+    /// Returns the rest of the received bytes; `heard` if a frame was among them.
     pub(super) fn give_back(&mut self, inbox: Inbox, heard: Option<Time>) {
         self.inbox = inbox;
         if matches!(self.stage, Stage::Open { .. }) && heard.is_some() {
@@ -323,7 +323,7 @@ impl Link {
         }
     }
 
-    /// One write of at most so many bytes, if anything waits.
+    /// Makes one write of at most `limit` bytes, if output waits.
     pub(super) fn write(&mut self, limit: usize) -> Option<Moved> {
         if self.outbox.is_empty() && !self.socket.has_unsent() {
             return None;

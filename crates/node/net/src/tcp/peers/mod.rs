@@ -1,4 +1,4 @@
-//! All peers with their connections: dials, queues, and tells the host who is there.
+//! All peers with their connections: dials, queues, and notifies the host of connected peers.
 
 mod following;
 mod greeting;
@@ -403,7 +403,8 @@ impl Peers {
                 let remote = self.links.get(id).map(|link| link.socket().remote_host());
                 self.journal
                     .complain_of_stranger(&remote.unwrap_or_default(), &malformed.to_string());
-                // Who speaks another version of our format is told so; others would not understand.
+                // A sender with another version of our format is notified of it; others would not
+                // understand.
                 if matches!(malformed, Malformed::Format(_)) {
                     let me = self.identity.member.node;
                     let reason = format!("node {me}: {malformed}");
@@ -567,7 +568,7 @@ impl Peers {
             return;
         };
         let why = link.lost().unwrap_or("this node closed it").to_owned();
-        // What its queues held is released before the host hears of it.
+        // Memory of its queues is released before the host is notified.
         drop(link);
         if self.table.closed(node, lane, id, cx.now.time) == Some(Was::Open) {
             tracing::debug!(peer = node.0, ?lane, "connection lost: {why}");

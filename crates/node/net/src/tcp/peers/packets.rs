@@ -17,7 +17,7 @@ use crate::{
 };
 
 impl Peers {
-    /// Tells a peer whose connection is up where and how this node is heard ([pkt-2]).
+    /// Sends a newly connected peer the introduction of this node's datagrams ([pkt-2]).
     pub(super) fn say_datagrams(&mut self, id: LinkId, peer: Member, now: Now) {
         let packets = self.packets.as_mut();
         if let Some(said) = packets.and_then(|packets| packets.meet(peer, now.time)) {
@@ -70,7 +70,7 @@ impl Peers {
         let unblocked = if write { packets.unblock(cx.sources) } else { Ok(()) };
         let received = if read { packets.receive(hears, cx.now.time, stats) } else { Ok(()) };
         if let Err(error) = unblocked.and(received) {
-            // An interface that is down, for example: probes tell that nothing arrives.
+            // An interface that is down, for example: probes show that nothing arrives.
             tracing::debug!(%error, "datagrams cannot be read");
         }
         self.take_datagram_events(cx);

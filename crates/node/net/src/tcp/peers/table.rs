@@ -553,7 +553,7 @@ mod tests {
         let at = table.next_parting().unwrap();
         assert_eq!(at, NOW.plus_ms(Limits::default().parting_ms));
         assert_eq!(table.parting(at), [NodeId(1)]);
-        // Told again, it does not get more time.
+        // A repeated table does not give it more time.
         table.follow(&told(&next, &[1]), NOW.plus_ms(1));
         assert_eq!(table.next_parting(), Some(at));
         table.closed(NodeId(1), Lane::Control, used, NOW);
