@@ -133,7 +133,7 @@ impl Ask {
     }
 }
 
-/// Tells questions of two processes apart as well.
+/// Distinguishes questions of two processes as well.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "a tag is compared with the few that are awaited"

@@ -90,7 +90,8 @@ fn a_command_in_pieces_is_one_command() {
     assert!(read(&mut client, line.len()) == line);
 }
 
-/// The front takes nothing: the reactor stops reading, TCP tells the client, nothing piles up here.
+/// The front takes nothing: the reactor stops reading, TCP pushes back on the client, nothing piles
+/// up here.
 #[test]
 fn back_pressure_reaches_the_client_and_ends() {
     let node = lone(Limits::default(), &[]);

@@ -221,7 +221,7 @@ fn a_peer_without_datagrams_or_with_another_key_is_reached_by_tcp() {
     pass((&nodes[0], 1), (&nodes[1], 2), b"by TCP");
     drop(nodes);
 
-    // A key on one side alone is told at once.
+    // A key on one side alone is reported at once.
     two.keys = None;
     let nodes = run(vec![start(1, &one), start(2, &two)]);
     nodes[1].shared.wait_event(&Event::Up(NodeId(1), 1));
@@ -268,7 +268,7 @@ fn keys_are_exchanged_while_nodes_run() {
     for node in &nodes {
         node.handle.rekey(both.clone());
     }
-    // The older key goes; a node that still sent with it would not be heard.
+    // The older key is removed; a node that still sent with it would not be accepted.
     for node in &nodes {
         node.handle.rekey(newer.clone());
     }

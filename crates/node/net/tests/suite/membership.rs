@@ -176,12 +176,12 @@ fn who_is_too_old_for_the_level_is_told_and_refused() {
     let answer = again.answer();
     assert!(answer.starts_with("Version: node 2 supports level 8"), "{answer}");
     speak(&node, &mut other, 3, 3);
-    // The release that it was told to install.
+    // The release that it was asked to install.
     let mut new = Raw::greet(&node, hello(2));
     speak(&node, &mut new, 2, 4);
 }
 
-/// A node that was away when it was removed hears of it from its peers alone; one of them may be
+/// A node that was away when it was removed learns of it from its peers alone; one of them may be
 /// wrong.
 #[test]
 fn most_peers_must_say_that_a_node_was_removed() {

@@ -162,7 +162,7 @@ fn a_peer_with_a_newer_frame_format_hears_why() {
     assert_eq!(raw.answer(), "end");
 }
 
-/// Both real ends: the dialler hears the reason, goes on trying, and says it once.
+/// Both real ends: the dialler receives the reason, keeps trying, and logs it once.
 #[test]
 fn nodes_of_two_clusters_never_connect() {
     let bounds =
@@ -172,7 +172,7 @@ fn nodes_of_two_clusters_never_connect() {
         node.wait_stats("several refusals", |stats| stats.refusals >= 4);
         assert!(node.shared.lock().events.is_empty());
         assert_eq!(node.handle.metrics().unwrap().stats.peers_connected, 0);
-        // Both tell their operators.
+        // Both notify their operators.
         let notices = node.handle.status().unwrap().notices;
         let expected = format!("node {other} at ");
         assert!(notices[0].starts_with(&expected), "{notices:?}");

@@ -1,4 +1,4 @@
-//! The peer address of a node that starts, and what a founder is told before it founds.
+//! The peer address of a node that starts, and the answers to a founder before it founds.
 
 use std::{
     io::{Read, Write},

@@ -52,7 +52,7 @@ fn remembered(world: &World, node: usize, by: usize) -> u64 {
     running.replica().recall(world.nodes[node].id()).written.to
 }
 
-/// Its disk has lost this log write and all behind it, and what its store could tell of them.
+/// Makes its disk lose this log write and all after it, and what its store could show of them.
 fn forget(world: &mut World, node: usize, from: u64) {
     world.nodes[node].kept_to.set(Slot(0));
     world.forget_from(node, from);
@@ -176,7 +176,7 @@ fn boot(world: &World, node: usize) -> u32 {
     running.host.identity().boot()
 }
 
-/// [lie-4] [lie-5] The whole folder went back, so its process has the number of one that was heard
+/// [lie-4] [lie-5] The whole folder went back, so its process has a number that was received
 /// already, until it is reminded: the next one has a number above all.
 #[test]
 fn a_folder_that_went_back_as_a_whole_is_told_later() -> Outcome {

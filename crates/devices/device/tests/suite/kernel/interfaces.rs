@@ -169,7 +169,7 @@ fn an_owner_drives_its_device_by_frames() {
         };
         let (own, tick, ask) =
             (frames(Type::Submit, 0), frames(Type::Tick, 8), frames(Type::Ask, 8));
-        // An owner's own value, and the same again: the group hears both, and the own acceptor
+        // An owner's own value, and the same again: the group receives both, and the own acceptor
         // votes once.
         host.put(Program::Coordinator, &own);
         host.put(Program::Coordinator, &tick);
@@ -274,8 +274,8 @@ fn the_next_owner_finds_what_a_killed_one_left() {
             assert_eq!(host.take(&mut frame), Some(voted));
             assert_eq!(parse(Form::Raw, &frame).0.slot, slot);
         }
-        // Told otherwise, it is another device: the old one, armed again, is ended, and can still
-        // be read.
+        // With other settings it is another device: the old one, armed again, is ended, and can
+        // still be read.
         let acceptor = host.device().calls(Program::Acceptor);
         acceptor.arm(number(3), arm()).unwrap();
         drop(host);
@@ -325,7 +325,7 @@ fn what_an_interface_does_is_seen() {
     });
 }
 
-/// One vote is enough where the ballot is the device's: what is for others is not heard inside.
+/// One vote is enough where the ballot is the device's: frames for others are not processed inside.
 #[test]
 fn a_host_that_speaks_to_others_alone_does_not_hear_itself() {
     let mut told = settings(1, 64);

@@ -1,4 +1,4 @@
-//! An owner's calls, one by one: what it is told, and what it is refused.
+//! Calls of an owner, one by one: the answers and the refusals.
 
 use quorate_device::xdp::{Entry, Failed, Fate, Role, control::Arm};
 use quorate_offload::{Form, Number, PackedBallot, Reason, State, Type};

@@ -64,7 +64,7 @@ fn an_interface_has_one_owner_whatever_files_it_sees() {
         assert!(matches!(second, Err(Failed::Owned { interface }) if interface == INTERFACE));
         let mut thread = at(1, || Packet::open(INTERFACE, &[Mac(GROUP.mac)]).unwrap());
         assert!(matches!(at(1, || thread.claim(OURS)), Err(NotOurs::Taken)));
-        // Threads of other groups hear other frames.
+        // Threads of other groups receive other frames.
         assert!(at(1, || thread.claim(OURS + 1)).is_ok());
         drop(host);
         assert!(open(1, CELLS, &[Hook::Traffic]).is_ok());

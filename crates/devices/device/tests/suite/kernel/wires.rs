@@ -139,7 +139,8 @@ pub(crate) fn at<T: Send>(machine: u8, does: impl FnOnce() -> T + Send) -> T {
     })
 }
 
-/// This test once more as another process, at a machine, with a word that tells it what to do.
+/// Returns the command that runs this test once more as another process, at a machine, with a word
+/// that selects its task.
 pub(crate) fn again(name: &str, machine: u8, word: &str) -> Command {
     let mut command = namespace::inside(machine.into());
     command

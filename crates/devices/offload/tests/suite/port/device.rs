@@ -40,7 +40,7 @@ pub(crate) struct Bad {
     ready: VecDeque<(Program, Came, Vec<u8>)>,
     /// Fences that were answered, while steps that began before go on.
     late: BTreeMap<Program, Vec<u8>>,
-    /// The highest number that each program was told.
+    /// The highest number that each program received.
     last: BTreeMap<Program, (u32, u64)>,
     draining: bool,
     /// Value assigned to each slot, in each ballot.
@@ -327,7 +327,7 @@ impl Bad {
             Program::Coordinator => self.coordinator.step(from, frame, &mut out),
         };
         let asked = read(frame);
-        // What an own program sent is heard inside.
+        // Frames of an own program are processed inside.
         let came = match from {
             Port::Network if frame[11] != OWN => Came::Asked,
             Port::Network | Port::Owner => Came::Inside,

@@ -1,4 +1,4 @@
-//! The acceptor: armed, told what it voted for, fenced, read out.
+//! The acceptor: armed, its votes reported, fenced, read out.
 
 use quorate_core::{slot::Slot, value::Value};
 use quorate_offload::owner::{Event, Held, Owner};
@@ -77,7 +77,7 @@ fn a_fence_returns_exactly_the_acceptors_cells() {
             assert_eq!(of, Some(ballot(round)), "seed {seed}");
             assert_eq!(numbers(&votes), cells(&world, packed(round)), "seed {seed}");
             voted.set(voted.get() + votes.len());
-            // What was told before is among it, or below its floor.
+            // Votes reported before are among them, or below its floor.
             let now_floor = world.device.acceptor.state().floor;
             for event in world.events.drain(..) {
                 if let Event::Voted(vote) = event
@@ -123,7 +123,7 @@ fn what_is_behind_a_hole_is_read_too() {
     });
 }
 
-/// Votes stay in their ballot: what was fenced before is told again.
+/// Votes stay in their ballot: votes fenced before are reported again.
 #[test]
 fn armed_again_in_its_ballot_it_has_its_older_votes() {
     let mut world = World::new(1, Trouble::default());
@@ -204,7 +204,7 @@ fn a_fence_without_reading_out_disarms_all_the_same() {
     });
 }
 
-/// [offload-9] Who starts again fences first, and hears what the process before left.
+/// [offload-9] A process that starts again fences first, and receives what the process before left.
 #[test]
 fn a_process_that_starts_again_finds_the_votes_of_the_one_before() {
     seeds(300, |seed| {

@@ -154,7 +154,7 @@ pub(crate) fn ask(program: &mut impl Program, header: &Header) -> Sent {
     sent
 }
 
-/// Bytes that tell values apart.
+/// Returns bytes that distinguish values.
 pub(crate) fn room(number: u64) -> [u8; ROOM] {
     let mut room = [0; ROOM];
     room[..8].copy_from_slice(&number.to_be_bytes());

@@ -1,4 +1,4 @@
-//! Both programs at one interface: what is heard inside, and what leaves all the same.
+//! Both programs at one interface: frames processed inside, and frames that leave all the same.
 
 use quorate_core::dice::Dice;
 use quorate_offload::{

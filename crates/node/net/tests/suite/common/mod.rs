@@ -112,7 +112,7 @@ pub(crate) struct World {
     pub(crate) probes: usize,
     pub(crate) snapshots: Vec<Option<Slot>>,
     pub(crate) asked: Vec<(u64, Ask, bool)>,
-    /// Told to the reactor in the next turn.
+    /// Passed to the reactor in the next turn.
     pub(crate) table: Option<PeerTable>,
     /// The group uses the newest level.
     pub(crate) raised: bool,
