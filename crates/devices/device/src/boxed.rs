@@ -260,7 +260,8 @@ pub struct Translated<W> {
 }
 
 impl<W: Wire> Translated<W> {
-    /// `place`: where this device is in the cluster, and how long rooms are there.
+    /// Wraps a wire. `place`: this device's settings in the cluster, with the size of the rooms
+    /// there.
     pub fn new(wire: W, place: Settings, room: usize) -> Self {
         Self {
             wire,

@@ -14,9 +14,9 @@ use crate::{programs::Programs, settings::Settings};
 
 /// Destination of frames that leave the programs.
 pub trait Sink {
-    /// For the owner, from one of the programs, and what it was made of.
+    /// Takes a frame for the owner, from one of the programs, with its origin.
     fn owner(&mut self, program: Program, came: Came, frame: &[u8]);
-    /// For others.
+    /// Takes a frame for others.
     fn network(&mut self, frame: &[u8]);
 }
 
@@ -36,7 +36,7 @@ impl Host {
         Self { settings, programs, inside: VecDeque::new(), spare: Vec::new() }
     }
 
-    /// Power went and came: everything is forgotten ([offload-9]).
+    /// Forgets everything, as after a power cycle ([offload-9]).
     pub fn forget(&mut self) {
         self.programs.forget();
     }
@@ -51,13 +51,13 @@ impl Host {
         self.programs.counters()
     }
 
-    /// A frame of the owner.
+    /// Processes a frame of the owner.
     pub fn put(&mut self, program: Program, frame: &[u8], sink: &mut impl Sink) {
         self.step(program, (Port::Owner, Came::Inside), frame, sink);
         self.go_on(sink);
     }
 
-    /// A frame of others.
+    /// Processes a frame of others.
     pub fn arrive(&mut self, frame: &[u8], sink: &mut impl Sink) {
         self.hear(frame, Came::Asked, sink);
         self.go_on(sink);
@@ -72,7 +72,8 @@ impl Host {
         }
     }
 
-    /// The program that handles it. What neither does is counted by the acceptor, and dropped.
+    /// Passes a frame to the program that handles it. One that neither handles is counted by the
+    /// acceptor, and dropped.
     fn hear(&mut self, frame: &[u8], came: Came, sink: &mut impl Sink) {
         let from = (Port::Network, came);
         match kind(frame, self.settings.own.port) {

@@ -39,8 +39,8 @@ struct State {
 pub struct Network(Arc<Mutex<State>>);
 
 impl Network {
-    /// Of 100 frames to a station, `lost` are lost, `repeated` arrive twice, `reordered` overtake
-    /// others.
+    /// Returns a network that loses, repeats and reorders frames to stations with these chances, in
+    /// percent.
     pub fn new(seed: u64, lost: u64, repeated: u64, reordered: u64) -> Self {
         Self(Arc::new(Mutex::new(State {
             dice: Dice::new(seed),

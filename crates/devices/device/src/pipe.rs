@@ -49,7 +49,7 @@ pub fn read_answer(from: &mut impl Read) -> io::Result<Option<Vec<Sent>>> {
     }
 }
 
-/// Port, and the frame if there is one.
+/// Reads the port, and the frame if there is one.
 fn read(from: &mut impl Read) -> io::Result<Option<(Port, Option<Vec<u8>>)>> {
     let mut word = [0; 2];
     match from.read_exact(&mut word[..1]) {

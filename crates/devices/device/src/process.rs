@@ -34,7 +34,7 @@ pub struct Leash(#[expect(dead_code, reason = "its other end sees that it is clo
 #[derive(Clone, Debug)]
 pub(crate) struct Held(Arc<PipeReader>);
 
-/// A leash, and its other end.
+/// Returns a leash, and its other end.
 pub(crate) fn leash() -> io::Result<(Leash, Held)> {
     let (reader, writer) = pipe()?;
     Ok((Leash(writer), Held(Arc::new(reader))))

@@ -9,7 +9,7 @@ use crate::{process::Leash, settings::Settings};
 
 /// A coordinator and an acceptor, apart: who joins them hands on what one says to the other.
 pub trait Programs: Send {
-    /// One frame to one of them; `sent` is called with all that it sends.
+    /// Passes one frame to one of them; `sent` is called with all that it sends.
     fn step(
         &mut self,
         program: Program,
@@ -18,7 +18,7 @@ pub trait Programs: Send {
         sent: &mut dyn FnMut(Port, &[u8]),
     );
 
-    /// Power goes and comes: both forget everything ([offload-9]).
+    /// Makes both forget everything, as after a power cycle ([offload-9]).
     fn forget(&mut self);
 
     /// Returns how often they lost their memory by themselves; never decreases.

@@ -102,7 +102,7 @@ impl Software {
         counted.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Power goes and comes: everything is forgotten, as devices do that are boxes of their own.
+    /// Makes it forget everything, as separate boxes do after a power cycle.
     pub fn forget(&mut self) {
         self.say(Said::Forget);
     }

@@ -45,7 +45,7 @@ pub const fn everybody(port: u16) -> Address {
 pub struct Members(Arc<Mutex<Vec<SocketAddrV4>>>);
 
 impl Members {
-    /// From now on these. The device itself may be among them, and gets nothing by the wire.
+    /// Sets the members. The device itself may be among them, and gets nothing by the wire.
     pub fn set(&self, members: Vec<SocketAddrV4>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = members;
     }
@@ -86,7 +86,7 @@ impl Udp {
         self.own
     }
 
-    /// One datagram; `None`: nothing is there.
+    /// Reads one datagram; `None` if there is none.
     fn take(&mut self) -> Option<(usize, SocketAddr)> {
         loop {
             match self.socket.recv_from(&mut self.bytes) {

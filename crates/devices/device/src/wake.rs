@@ -17,7 +17,7 @@ impl Wake {
         Ok(Self(eventfd(0, flags)?))
     }
 
-    /// There is something. Fails only if the counter is full: it is readable then.
+    /// Makes it readable. Fails only if the counter is full: it is readable then.
     pub(crate) fn signal(&self) {
         let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }

@@ -81,7 +81,7 @@ impl<W: Wire> Sink for Ways<'_, W> {
     }
 }
 
-/// Until the handle is gone.
+/// Runs until the handle is gone.
 pub(crate) fn work(
     settings: &Settings,
     programs: Box<dyn Programs>,

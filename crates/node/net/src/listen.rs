@@ -194,7 +194,7 @@ impl Listeners {
         bind_tcp(flag, address, &self.protection)
     }
 
-    /// The certificates that those who connect have to have, if they have to.
+    /// Returns the certificates that peers and clients have to have, if they need any.
     pub const fn trust(&self) -> Option<&Trust> {
         self.protection.trust()
     }

@@ -64,12 +64,13 @@ impl<Q, N> Mailbox<Q, N> {
         Ok(Arc::new(Self { wake: Wake::new()?, questions_max, state: Mutex::new(state) }))
     }
 
-    /// Readable while something may be here.
+    /// Returns the descriptor that is readable while mail may be here.
     pub(crate) fn wake(&self) -> &Wake {
         &self.wake
     }
 
-    /// A panic elsewhere cannot leave this state half changed: each change is one assignment.
+    /// Locks the state. A panic elsewhere cannot leave it half changed: each change is one
+    /// assignment.
     fn state(&self) -> MutexGuard<'_, State<Q, N>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -142,8 +142,8 @@ impl<H: Host> Reactor<H> {
         Ok(self.host)
     }
 
-    /// One turn; `false` after the last. The order is the design's (§5): arrivals, the protocol,
-    /// sends, then the write, then what clients get.
+    /// Runs one turn; returns `false` after the last. The order is the design's (§5): arrivals, the
+    /// protocol, sends, then the write, then output of clients.
     fn turn(&mut self, events: &mut Events) -> io::Result<bool> {
         self.wait(events)?;
         let now = self.clock();

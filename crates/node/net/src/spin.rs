@@ -79,14 +79,14 @@ impl Spinning {
         }
     }
 
-    /// A wait that began then has ended; `slept` says whether the thread slept.
+    /// Notes that a wait that began then has ended; `slept` says whether the thread slept.
     pub(crate) const fn waited(&mut self, began: Time, now: Time, slept: bool) {
         self.woke = now;
         let longest = if slept { AUTO_US * SLEPT_TIMES } else { AUTO_US };
         self.short = self.short << 1 | (now.since_us(began) <= longest) as u16;
     }
 
-    /// A yield took this long; returns whether to stop polling because of it.
+    /// Notes that a yield took this long; returns whether to stop polling because of it.
     pub(crate) fn was_away(&mut self, now: Time, us: u64) -> bool {
         if us < AWAY_US {
             return false;

@@ -83,7 +83,7 @@ impl Starting {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// The node belongs to this cluster.
+    /// Announces that the node belongs to this cluster.
     pub fn belongs_to(&self, cluster: u128) {
         self.shared.known().cluster = Some(cluster);
     }
@@ -94,7 +94,7 @@ impl Starting {
         self.shared.known().nonce = Some(nonce);
     }
 
-    /// The folder has this id.
+    /// Announces that the folder has this id.
     pub fn is(&self, node: NodeId) {
         self.shared.known().node = Some(node);
     }
@@ -142,7 +142,7 @@ impl Room {
         }
     }
 
-    /// Which connections can be read; `None` at the end.
+    /// Returns which connections can be read; `None` at the end.
     fn wait(&self, now: Instant) -> Option<Vec<bool>> {
         let deadlines = self.connections.iter().map(|connection| connection.deadline);
         let next = deadlines.chain(self.paused_until).min();

@@ -43,7 +43,7 @@ const STANDARD: [(&str, u32); 16] = [
     ("priority", 3),
 ];
 
-/// The program that is instantiated as `main`.
+/// Returns the program that is instantiated as `main`.
 pub(crate) fn lower(declarations: &[Declaration]) -> Result<Program, Error> {
     let mut lower = Lower::default();
     lower.standard()?;

@@ -14,7 +14,7 @@ const FILES: [(&str, &str); 3] = [
 /// Copies for both ports, the network's first.
 const BOTH: u16 = 1;
 
-/// The committed programs.
+/// Returns the committed programs.
 #[must_use]
 pub fn committed() -> Sources {
     let mut sources = Sources::default();

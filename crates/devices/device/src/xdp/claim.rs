@@ -73,7 +73,7 @@ impl Claim {
     }
 }
 
-/// A folder with pins, if no process has it.
+/// Locks a folder with pins, if no process has it.
 pub(crate) fn lock(folder: &Path) -> io::Result<Option<File>> {
     let lock = File::open(folder)?;
     match flock(&lock, FlockOperation::NonBlockingLockExclusive) {

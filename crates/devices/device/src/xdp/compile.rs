@@ -12,7 +12,7 @@ use std::{
 /// The programs, by the names of their files.
 pub const PROGRAMS: [&str; 6] = ["acceptor", "coordinator", "host", "decided", "pass", "echo"];
 
-/// The compiler, if there is one: `QUORATE_CLANG`, or `clang` of the path.
+/// Returns the compiler, if there is one: `QUORATE_CLANG`, or `clang` of the path.
 pub fn clang() -> Option<PathBuf> {
     tool("QUORATE_CLANG", "clang")
 }
@@ -60,7 +60,7 @@ pub fn strip(object: &Path) -> Result<(), String> {
     status.success().then_some(()).ok_or_else(|| "llvm-objcopy failed".to_owned())
 }
 
-/// All files that programs are made of, in the order of their names.
+/// Returns all files that programs are made of, in the order of their names.
 pub fn sources(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(folder)? {

@@ -108,7 +108,7 @@ impl Calls<'_> {
         self.control(&self.plain(Type::Ask))
     }
 
-    /// [offload-7] What the cell of a slot holds; `None`: nothing of that slot.
+    /// [offload-7] Returns the contents of a slot's cell; `None` if it holds nothing of that slot.
     pub fn read(&self, slot: u64) -> Result<Option<Held>, Failed> {
         let mut header = self.plain(Type::Read);
         header.slot = slot;
@@ -124,8 +124,8 @@ impl Calls<'_> {
         }))
     }
 
-    /// [offload-19] The proposal of a slot once more: a frame that the owner sends on the network.
-    /// The kernel sends nothing that did not arrive.
+    /// [offload-19] Returns the proposal of a slot once more: a frame that the owner sends on the
+    /// network. The kernel sends nothing that did not arrive.
     pub fn tick(&self, slot: u64, form: Form) -> Result<Vec<u8>, Failed> {
         let mut header = self.plain(Type::Tick);
         header.slot = slot;
@@ -187,7 +187,7 @@ impl Calls<'_> {
     }
 }
 
-/// Header and room of a raw frame.
+/// Splits a raw frame into header and room.
 fn parse(frame: &[u8]) -> Result<(Header, &[u8]), Failed> {
     let form = Form::Raw;
     let header = frame.get(form.header_at()..).ok_or(Failed::Answer)?;

@@ -69,7 +69,7 @@ impl Entry {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Network, Self::Traffic, Self::Owner];
 
-    /// The program's name in the object, and of its pin.
+    /// Returns the program's name in the object, and of its pin.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Network => "network",
@@ -179,12 +179,12 @@ pub(crate) const NOTHING: &str = "nothing";
 pub(crate) const SETUP: &str = ".rodata";
 
 impl Device {
-    /// Into the kernel: not attached, without a boot, not armed.
+    /// Loads a device into the kernel: not attached, without a boot, not armed.
     pub fn load(role: Role, settings: &Settings) -> Result<Self, Failed> {
         Self::load_object(role, settings, object::of(role), VerifierLogLevel::default())
     }
 
-    /// The same with other programs: for faults that are planted on purpose.
+    /// Loads other programs: for faults that are planted on purpose.
     pub fn load_object(
         role: Role,
         settings: &Settings,
@@ -236,7 +236,7 @@ impl Device {
         })
     }
 
-    /// Which program it runs.
+    /// Returns the programs that it runs.
     pub const fn role(&self) -> Role {
         self.role
     }
@@ -261,7 +261,7 @@ impl Device {
         self.put_often(entry, frame, 1)
     }
 
-    /// The same buffer again and again, as the program left it: only for measurements.
+    /// Runs the same buffer again and again, as the program left it: only for measurements.
     pub fn put_often(&self, entry: Entry, frame: &mut Vec<u8>, times: u32) -> Result<Fate, Failed> {
         let input = frame.clone();
         let options = TestRunOptions {
@@ -278,7 +278,7 @@ impl Device {
         entry.fate(result.return_value)
     }
 
-    /// The oldest frame in the tap, if there is one; no system call is made.
+    /// Reads the oldest frame in the tap, if there is one; no system call is made.
     pub fn tapped(&mut self, mut read: impl FnMut(Came, &[u8])) -> bool {
         let Some(record) = self.tap.next() else {
             return false;
@@ -295,7 +295,7 @@ impl Device {
         true
     }
 
-    /// Readable while something is in the tap.
+    /// Returns a descriptor that is readable while something is in the tap.
     pub fn readable(&self) -> BorrowedFd<'_> {
         self.tap.as_fd()
     }
@@ -314,8 +314,8 @@ impl Device {
         Ok(sum)
     }
 
-    /// [offload-14] What was counted, but had no room in the tap: before the floor passes it, the
-    /// owner reads those cells.
+    /// [offload-14] Returns the number of frames that were counted, but had no room in the tap:
+    /// before the floor passes them, the owner reads those cells.
     pub fn lost(&self) -> Result<u64, Failed> {
         Ok(self.counters()?[COUNTERS])
     }
@@ -335,7 +335,7 @@ impl Device {
         Draining::begin(Arc::clone(&self.drain))
     }
 
-    /// [offload-8] The same, waited for.
+    /// [offload-8] Drains and waits for the end.
     pub fn drain(&self) -> Result<(), Failed> {
         self.drain.lock().unwrap_or_else(PoisonError::into_inner).wait()
     }
@@ -350,7 +350,7 @@ const fn made_of(came: u32) -> Came {
     }
 }
 
-/// The same map once more.
+/// Opens the same map once more.
 fn again(map: &Map) -> Result<MapData, Failed> {
     let (Map::RingBuf(data) | Map::PerCpuArray(data) | Map::ArrayOfMaps(data) | Map::Array(data)) =
         map

@@ -99,7 +99,7 @@ impl Failed {
     }
 }
 
-/// The last cause: what the kernel itself said.
+/// Returns the last cause: the kernel's own message.
 fn deepest(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();

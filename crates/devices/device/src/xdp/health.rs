@@ -50,13 +50,14 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// The loader names a link by its number; which file it is, the process knows.
+    /// Finds the file of a link: the loader names a link by its number, and the process knows the
+    /// file.
     pub(crate) fn of(kept: &Kept) -> Self {
         let place = kept.link.info().ok().and_then(|info| find(info.id()));
         Self { place }
     }
 
-    /// Now. A socket of the same interface knows whether that is there.
+    /// Returns the present state. A socket of the same interface knows whether that is there.
     pub(crate) fn look(&self, socket: &Raw) -> Health {
         let Some(up) = socket.is_up() else {
             return Health::Gone;
@@ -83,7 +84,7 @@ fn says(path: &Path, line: &str) -> bool {
     said.lines().any(|said| said == line)
 }
 
-/// The number of the interface; 0: there is none any more.
+/// Returns the number of the interface; 0: there is none any more.
 fn interface(said: &str) -> Option<u32> {
     let number = said.lines().find_map(|line| line.strip_prefix("ifindex:"))?;
     number.trim().parse().ok()

@@ -39,7 +39,7 @@ impl Hook {
         }
     }
 
-    /// For people.
+    /// Returns its name for people.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Native => "native XDP",
@@ -86,7 +86,7 @@ impl fmt::Display for Attached {
 }
 
 impl Device {
-    /// On an interface, by the first of these hooks that takes it.
+    /// Attaches the device to an interface, by the first of these hooks that takes it.
     pub fn attach(&mut self, interface: &str, hooks: &[Hook]) -> Result<Attached, Failed> {
         let mut passed_over = Vec::new();
         for hook in hooks {
@@ -145,7 +145,7 @@ pub struct Passing {
 }
 
 impl Passing {
-    /// At this interface, until it goes.
+    /// Attaches to this interface, until it is dropped.
     pub fn attach(interface: &str) -> Result<Self, Failed> {
         let mut programs = EbpfLoader::new().load(object::PASS)?;
         let program = programs.program_mut("pass").ok_or(Failed::Answer)?;

@@ -92,8 +92,8 @@ struct Lost {
 }
 
 impl Host {
-    /// At an interface, by the first of these hooks that takes it; or the one that an owner left
-    /// there.
+    /// Opens a device at an interface, by the first of these hooks that takes it; or the one that
+    /// an owner left there.
     pub fn open(
         settings: &Settings,
         interface: &str,
@@ -165,7 +165,7 @@ impl Host {
         self.watch.look(&self.socket)
     }
 
-    /// The device itself: counters, calls, what the kernel knows of its programs.
+    /// Returns the device itself: counters, calls, the kernel's information on its programs.
     pub const fn device(&self) -> &Device {
         &self.device
     }
@@ -176,7 +176,8 @@ impl Host {
         leave(self.device, self.kept, &self.pins)
     }
 
-    /// Off the interface, and nothing is left: for an owner that fenced it and read it out.
+    /// Takes the device off the interface; nothing is left: for an owner that fenced it and read it
+    /// out.
     pub fn close(self) -> Result<(), Failed> {
         self.pins.sweep()
     }
@@ -196,7 +197,8 @@ impl Host {
         }
     }
 
-    /// A flag stands in all that a coordinator says, and in what is for one.
+    /// Returns the program of a frame: a flag is set in all frames from a coordinator, and in those
+    /// for one.
     fn says(&self, frame: &[u8]) -> Program {
         let form = Form::of(frame, self.device.settings.setup.own.port);
         let form = form.or_else(|_| Form::of(frame, self.device.settings.setup.owner.port));
@@ -214,8 +216,8 @@ fn group(mac: [u8; 6]) -> Option<Mac> {
     Some(Mac(mac)).filter(|mac| mac.is_group())
 }
 
-/// On an interface that this process has claimed. What it took away, or its owner before, the
-/// kernel takes off the interface some moments later.
+/// Attaches to an interface that this process has claimed. The kernel takes a device that this
+/// process or the owner before it removed off the interface some moments later.
 fn attach(device: &mut Device, interface: &str, hooks: &[Hook]) -> Result<Attached, Failed> {
     let begun = Instant::now();
     loop {

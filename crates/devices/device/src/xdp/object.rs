@@ -8,7 +8,7 @@ use crate::xdp::{Failed, Role};
 /// Origin of the objects: this build, or the tree.
 pub const ORIGIN: &str = env!("QUORATE_XDP_ORIGIN");
 
-/// The bytes of a program's object.
+/// Returns the bytes of a program's object.
 pub(crate) const fn of(role: Role) -> &'static [u8] {
     match role {
         Role::Acceptor => include_bytes!(concat!(env!("OUT_DIR"), "/acceptor.o")),
@@ -37,7 +37,8 @@ pub(crate) const DECIDED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/deci
 /// keys.
 const VALUE_SIZE_AT: usize = 8;
 
-/// The same object for rooms of another size: cells of 64 bytes need not lie 1408 bytes apart.
+/// Returns the same object for rooms of another size: cells of 64 bytes need not lie 1408 bytes
+/// apart.
 pub(crate) fn with_rooms(bytes: &[u8], room: u32) -> Result<Vec<u8>, Failed> {
     let broken = || Failed::Object("it has no section of maps".to_owned());
     let file = object::File::parse(bytes).map_err(|error| Failed::Object(error.to_string()))?;

@@ -42,7 +42,7 @@ pub fn end_orphans(group: u32) -> Result<Vec<PathBuf>, Failed> {
     Ok(ended)
 }
 
-/// One of another release, or that cannot be asked, ends without its pins, too.
+/// Ends a device; one of another release, or that cannot be asked, ends without its pins, too.
 fn end(pins: &Pins) -> Result<(), Failed> {
     if let Ok(Some((device, kept))) = pins.find()
         && leave(device, kept, pins).is_ok()

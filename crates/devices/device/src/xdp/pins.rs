@@ -48,12 +48,12 @@ impl Pins {
         Self { folder: root.join(group).join(role.name()), role }
     }
 
-    /// In this folder.
+    /// Returns the pins in this folder.
     pub(crate) const fn at(folder: PathBuf, role: Role) -> Self {
         Self { folder, role }
     }
 
-    /// The folder.
+    /// Returns the folder.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
@@ -166,7 +166,7 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// Where.
+    /// Returns the hook.
     pub const fn hook(&self) -> Hook {
         self.hook
     }

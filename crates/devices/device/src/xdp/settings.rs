@@ -27,7 +27,7 @@ pub struct Settings {
 pub(crate) const SETUP_BYTES: usize = 84;
 
 impl Settings {
-    /// From the routes of the reference programs.
+    /// Derives the settings from the routes of the reference programs.
     pub fn of(
         setup: Setup,
         votes: &Routes,

@@ -106,7 +106,7 @@ impl KeyFile {
         &self.path
     }
 
-    /// The keys of a node that starts: it sends with the first, and accepts both.
+    /// Returns the keys of a node that starts: it sends with the first, and accepts both.
     pub fn keys(&self) -> Keys {
         let mut held = self.keys.iter().cloned();
         let first = held.next().and_then(|(id, key)| Keys::one(id, key).ok());
@@ -123,7 +123,7 @@ impl KeyFile {
         self.keys.iter().any(|(known, _)| *known == id)
     }
 
-    /// The newest one.
+    /// Returns the newest key.
     pub fn newest(&self) -> Option<&(KeyId, Key)> {
         self.keys.last()
     }

@@ -67,7 +67,7 @@ impl fmt::Debug for PacketSide {
 }
 
 impl PacketSide {
-    /// Over these sockets, for this node.
+    /// Creates the plane over these sockets, for this node.
     pub(crate) fn new(
         sockets: Sockets,
         identity: &Identity,
@@ -145,7 +145,7 @@ impl PacketSide {
         Ok(())
     }
 
-    /// The connection with a peer is gone.
+    /// Handles the end of a peer's connection.
     pub(crate) fn part(&mut self, node: NodeId) {
         self.plane.part(node);
         self.places.remove(&node);
@@ -251,13 +251,13 @@ impl PacketSide {
         self.plane.poll(now);
     }
 
-    /// When something is due.
+    /// Returns the time of the next duty.
     pub(crate) fn next_time(&self) -> Option<Time> {
         // A full socket reports when it has room.
         self.plane.next_due().filter(|_| !self.blocked)
     }
 
-    /// The kernel has room again.
+    /// Handles new room in the kernel.
     pub(crate) fn unblock(&mut self, sources: &Sources) -> io::Result<()> {
         self.blocked = false;
         self.sockets.wire.wait_for_room(self.token, false, sources)
@@ -327,7 +327,7 @@ impl PacketSide {
         self.plane.link(node).map(|link| self.describe(link))
     }
 
-    /// Why frames for several peers travel as they do, if that is chosen.
+    /// Returns why frames for several peers travel as they do, if that is chosen.
     pub(crate) fn choice(&self) -> Option<String> {
         self.plane.why()
     }

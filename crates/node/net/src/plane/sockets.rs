@@ -201,8 +201,8 @@ impl Sockets {
     }
 }
 
-/// The interface that was named, or that the address for peers belongs to, if it belongs to one
-/// alone.
+/// Returns the named interface, or the one that the address for peers belongs to, if it belongs to
+/// one alone.
 pub(crate) fn interface_of(wanted: &Wanted, peers: SocketAddr) -> Option<String> {
     match (&wanted.interface, peers.ip()) {
         (Some(name), _) => Some(name.clone()),

@@ -56,7 +56,7 @@ pub enum Frames {
 }
 
 impl Frames {
-    /// The one of this name.
+    /// Returns the one of this name.
     pub fn named(name: &str) -> Option<Self> {
         match name {
             "auto" => Some(Self::Auto),

@@ -141,7 +141,7 @@ impl Wire {
         }
     }
 
-    /// Raw frames that were not taken, if there are such.
+    /// Returns the counts of raw frames that were not taken, if there are such.
     pub(crate) fn refusals(&self) -> Option<&Refusals> {
         match self {
             Self::Udp { .. } => None,

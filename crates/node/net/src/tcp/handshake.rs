@@ -86,7 +86,7 @@ pub fn judge(expected: &Expectation<'_>, hello: &Hello<'_>) -> Result<(), Refuse
     Ok(())
 }
 
-/// [level-7] Which of the two nodes needs another release.
+/// [level-7] Says which of the two nodes needs another release.
 fn disagreement(greeter: (NodeId, Levels), own: (NodeId, Levels)) -> String {
     let (old, new) = match greeter.1.newest < own.1.lowest {
         true => (greeter, own),

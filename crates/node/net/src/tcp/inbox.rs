@@ -50,14 +50,14 @@ enum Body {
     Whole(Payload),
 }
 
-/// Memory for the bodies of long frames.
+/// Returns the memory for the bodies of long frames.
 pub(crate) fn pool() -> BlockPool {
     BlockPool::new(STREAM_PIECE_BYTES_MAX, FREE_MAX)
 }
 
 impl Inbox {
-    /// The next whole frame; after it was used, call [`Self::done`]. `None`: more must come. Long
-    /// bodies get their memory from the pool.
+    /// Returns the next whole frame; after it was used, call [`Self::done`]. `None`: more must
+    /// come. Long bodies get their memory from the pool.
     pub(crate) fn next(
         &mut self,
         body_bytes_max: usize,
@@ -97,7 +97,7 @@ impl Inbox {
         }
     }
 
-    /// The frame that was shown is done with.
+    /// Releases the returned frame.
     pub(crate) fn done(&mut self) {
         self.after_long = self.long.take().is_some();
         if !self.after_long {
@@ -105,7 +105,7 @@ impl Inbox {
         }
     }
 
-    /// Everything that came is done with.
+    /// Releases everything received.
     pub(crate) fn discard(&mut self) {
         self.long = None;
         self.after_long = false;
@@ -119,7 +119,7 @@ impl Inbox {
         self.took_all && (self.after_long || self.long.is_some())
     }
 
-    /// One read of at most `limit` bytes, or of what is missing of a long frame.
+    /// Makes one read of at most `limit` bytes, or of what is missing of a long frame.
     pub(crate) fn read(&mut self, from: &mut Socket, limit: usize) -> Moved {
         if let Some(Long { body: Body::Arriving(body), .. }) = &mut self.long {
             let moved = from.read(body.spare());
@@ -172,7 +172,7 @@ impl Long {
         Self { header, body: Body::Arriving(body) }
     }
 
-    /// The frame, once it is whole.
+    /// Returns the frame, once it is whole.
     fn next(&mut self, body_bytes_max: usize) -> Result<Option<Received<'_>>, Malformed> {
         if let Body::Arriving(body) = &mut self.body {
             let Some(body) = body.take_full() else {

@@ -106,7 +106,7 @@ impl Outbox {
         Moved::Some(total)
     }
 
-    /// One call; with how many bytes were offered.
+    /// Makes one call; returns its outcome and how many bytes were offered.
     fn write_once(&self, to: &mut Socket, limit: usize) -> (Moved, usize) {
         let first = self.pieces.front().map_or(&[][..], |piece| &piece.bytes()[self.sent..]);
         if self.pieces.len() == 1 || first.len() >= limit {
@@ -129,7 +129,7 @@ impl Outbox {
         (to.write_all_of(&slices[..count]), offered)
     }
 
-    /// These were sent: pieces that are through are released.
+    /// Removes bytes that were sent: pieces sent in full are released.
     fn consume(&mut self, count: usize) {
         self.len -= count;
         self.sent += count;

@@ -67,13 +67,13 @@ impl Share {
         self.bucket.level(now)
     }
 
-    /// These left.
+    /// Notes that these bytes left.
     pub(crate) fn took(&mut self, bytes: usize, now: Time) {
         let left = self.bucket.level(now);
         self.bucket.take(bytes.min(left), now);
     }
 
-    /// When it is worth while to go on.
+    /// Returns when it is worthwhile to go on.
     pub(crate) fn due(&self) -> Time {
         self.bucket.due(self.together)
     }

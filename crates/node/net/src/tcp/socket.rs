@@ -54,7 +54,8 @@ impl From<OwnedFd> for Socket {
     }
 }
 
-/// The next connection that waits, if any. Those that went away while waiting are passed over.
+/// Accepts the next connection that waits, if there is one. Those that disconnected while waiting
+/// are skipped.
 pub(crate) fn accept(listener: impl AsFd) -> io::Result<Option<Socket>> {
     loop {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -113,7 +114,7 @@ impl Socket {
         self
     }
 
-    /// The session, if there is one.
+    /// Returns the session, if there is one.
     pub(crate) fn session(&self) -> Option<&Session> {
         self.session.as_deref()
     }
@@ -124,7 +125,7 @@ impl Socket {
         self.session().is_none_or(Session::is_established)
     }
 
-    /// Why the session ended, if it did not end well.
+    /// Returns why the session ended, if it did not end well.
     pub(crate) fn failure(&self) -> Option<&str> {
         self.session()?.failure()
     }
@@ -152,7 +153,7 @@ impl Socket {
         }
     }
 
-    /// One read, of at most the buffer's length.
+    /// Makes one read, of at most the buffer's length.
     pub(crate) fn read(&mut self, into: &mut [u8]) -> Moved {
         if let Some(session) = &mut self.session {
             return secured::read(&self.fd, session, into);
@@ -165,7 +166,7 @@ impl Socket {
         }
     }
 
-    /// One write, as far as it goes.
+    /// Makes one write, as far as possible.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> Moved {
         if let Some(session) = &mut self.session {
             return secured::write(&self.fd, session, &[IoSlice::new(bytes)]);
@@ -177,7 +178,7 @@ impl Socket {
         }
     }
 
-    /// One write of several pieces in a row, as far as it goes.
+    /// Makes one write of several pieces in a row, as far as possible.
     pub(crate) fn write_all_of(&mut self, pieces: &[IoSlice<'_>]) -> Moved {
         if let Some(session) = &mut self.session {
             return secured::write(&self.fd, session, pieces);
@@ -208,7 +209,7 @@ impl Socket {
         let _ = sockopt::set_socket_linger(&self.fd, Some(Duration::ZERO));
     }
 
-    /// Both ends of a client's connection, in Redis' form.
+    /// Returns both ends of a client's connection, in Redis' form.
     pub(crate) fn ends(&self) -> Endpoints {
         let text = |address: Option<SocketAddrAny>| match address.map(SocketAddr::try_from) {
             Some(Ok(address)) => address.to_string(),
@@ -227,7 +228,7 @@ impl Socket {
         self.remote_ip().map_or_else(|| "a peer that is gone".to_owned(), |ip| ip.to_string())
     }
 
-    /// The address of the other end, if it is there.
+    /// Returns the address of the other end, if it is there.
     pub(crate) fn remote_ip(&self) -> Option<IpAddr> {
         let address = rustix::net::getpeername(&self.fd).ok().flatten()?;
         SocketAddr::try_from(address).ok().map(|address| address.ip())

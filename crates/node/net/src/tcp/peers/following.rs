@@ -66,7 +66,8 @@ impl Peers {
         }
     }
 
-    /// A place for this node: a guest that says nothing makes room. Whether there is one.
+    /// Makes room for this node: a guest that says nothing is closed. Returns whether there is
+    /// room.
     pub(super) fn make_room(&mut self, node: NodeId, cx: &mut PeerCx<'_>) -> bool {
         if self.table.has(node) {
             return true;
@@ -79,7 +80,7 @@ impl Peers {
         !self.table.is_full()
     }
 
-    /// A guest by whose connections nothing came lately, the oldest first.
+    /// Returns a guest whose connections received nothing lately, the oldest first.
     pub(super) fn idle_guest(&self, now: Now) -> Option<NodeId> {
         let mut guests = self.table.guests();
         guests.find(|guest| self.living_boot(*guest, now).is_none())

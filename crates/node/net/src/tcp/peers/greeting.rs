@@ -36,7 +36,7 @@ pub(super) enum Stage {
 }
 
 impl Stage {
-    /// When it has taken too long.
+    /// Returns when it has taken too long.
     pub(super) const fn deadline(self) -> Option<Time> {
         match self {
             Self::Dialling { deadline, .. }
@@ -53,7 +53,7 @@ impl Stage {
         matches!(self, Self::Stranger { .. } | Self::Newcomer { .. } | Self::Leaving { .. })
     }
 
-    /// The node and the lane that it serves, or is to serve.
+    /// Returns the node and the lane that it serves, or is to serve.
     pub(super) const fn lane(self) -> Option<(NodeId, Lane)> {
         match self {
             Self::Dialling { node, lane, .. } | Self::Greeting { node, lane, .. } => {
@@ -100,7 +100,7 @@ impl Greeter {
 }
 
 impl Peers {
-    /// A dial has come through, or not.
+    /// Handles the outcome of a dial.
     pub(super) fn on_dialled(
         &mut self,
         id: LinkId,
@@ -124,7 +124,7 @@ impl Peers {
         self.say(id, &Frame::Hello(greeting(&identity, self.levels, node, lane)));
     }
 
-    /// The first frame of an accepted connection.
+    /// Handles the first frame of an accepted connection.
     pub(super) fn on_stranger_frame(
         &mut self,
         id: LinkId,
@@ -164,7 +164,7 @@ impl Peers {
         false
     }
 
-    /// The answer to our hello.
+    /// Handles the answer to our hello.
     pub(super) fn on_answer(
         &mut self,
         id: LinkId,
@@ -220,7 +220,7 @@ impl Peers {
         }
     }
 
-    /// A node without a cluster asks what was founded.
+    /// Answers a node without a cluster that asks what was founded.
     fn on_join(&mut self, id: LinkId, join: Join, cx: &mut PeerCx<'_>) {
         match cx.host.admit(join) {
             Ok(founded) => {
@@ -244,7 +244,7 @@ impl Peers {
         }
     }
 
-    /// [lie-3] A node that starts asks what it said of its log.
+    /// [lie-3] Answers a node that starts and asks what this one remembers of its log.
     fn on_recall(&mut self, id: LinkId, cluster: u128, node: NodeId, cx: &mut PeerCx<'_>) {
         if cluster != self.identity.cluster {
             self.stats.refusals += 1;
@@ -287,7 +287,7 @@ impl Peers {
         }
     }
 
-    /// A dial ended with a no.
+    /// Handles a dial that was refused.
     fn on_refused(&mut self, node: NodeId, code: RefusalCode, reason: &str, cx: &mut PeerCx<'_>) {
         match code {
             RefusalCode::ForeignCluster => self.on_foreign(node, cx.now),
@@ -348,8 +348,8 @@ impl Peers {
         self.farewell(id, &Frame::Refused(code, reason), now);
     }
 
-    /// One last frame. The connection stays until the other side has read it and closed, or the
-    /// deadline: closing at once could destroy the frame on its way.
+    /// Sends one last frame. The connection stays until the other side has read it and closed, or
+    /// the deadline: closing at once could destroy the frame on its way.
     fn farewell(&mut self, id: LinkId, frame: &Frame<'_>, now: Now) {
         self.say(id, frame);
         let deadline = now.time.plus_ms(self.limits.farewell_ms);

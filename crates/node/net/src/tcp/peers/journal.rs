@@ -76,14 +76,15 @@ impl Journal {
         }
     }
 
-    /// A known node says that it belongs to another cluster.
+    /// Logs that a known node says that it belongs to another cluster.
     pub(super) fn foreign(&mut self, node: NodeId, address: &str, now: Time) {
         if self.foreign.seen(node, now) {
             tracing::error!(peer = node.0, %address, "the peer belongs to another cluster: {OTHER_CLUSTER}");
         }
     }
 
-    /// A peer says that this node was removed. Only nodes that have a place here may be given.
+    /// Logs that a peer says that this node was removed. Only nodes that have a place here may be
+    /// given.
     pub(super) fn removed(&mut self, by: NodeId) {
         if self.removed_by.is_empty() {
             tracing::error!(peer = by.0, "this node was removed from the cluster: {REMOVED}");
@@ -96,7 +97,7 @@ impl Journal {
         self.removed_by.contains(&by)
     }
 
-    /// All is well with this node.
+    /// Forgets the complaints about a node that is fine.
     pub(super) fn settle(&mut self, node: NodeId) {
         self.removed_by.remove(&node);
         self.complaints.settle(&about(node));

@@ -173,7 +173,7 @@ impl Links {
         paused
     }
 
-    /// One in use is about to end: it has a deadline from now on.
+    /// Sets a deadline for a connection in use that is about to end.
     pub(super) fn part(&mut self, id: LinkId, deadline: Time) {
         if let Some(link) = self.links.get_mut(id) {
             link.set_stage(Stage::Leaving { deadline });
@@ -181,7 +181,7 @@ impl Links {
         }
     }
 
-    /// The oldest of those that are no peer's, if there are more than `max`.
+    /// Returns the oldest stranger's connection, if there are more than `max`.
     pub(super) fn surplus_stranger(&self, max: usize) -> Option<LinkId> {
         let is_stranger = |id: &LinkId| self.stage(*id).is_some_and(Stage::is_stranger);
         let mut strangers = self.transient.iter().copied().filter(is_stranger);
@@ -217,7 +217,7 @@ impl Links {
         self.transient.iter().copied().filter(waits).collect()
     }
 
-    /// When the first of them has taken too long.
+    /// Returns the earliest deadline of a stage.
     pub(super) fn next_deadline(&self) -> Option<Time> {
         let ids = self.transient.iter();
         ids.filter_map(|id| self.stage(*id)?.deadline()).min()
@@ -242,7 +242,7 @@ impl Link {
         self.outbox.len()
     }
 
-    /// A frame came of its peer by datagrams: the peer lives.
+    /// Notes that a frame of its peer arrived by datagrams: the peer lives.
     pub(super) const fn hear(&mut self, now: Time) {
         self.heard = Some(now);
     }
@@ -255,7 +255,7 @@ impl Link {
         }
     }
 
-    /// When the last frame came by it, once it is in use.
+    /// Returns when the last frame was received by it, once it is in use.
     pub(super) const fn heard(&self) -> Option<Time> {
         self.heard
     }
@@ -276,17 +276,17 @@ impl Link {
         self.greeter.take().map(|greeter| *greeter)
     }
 
-    /// Why it is about to end.
+    /// Notes why it is about to end.
     pub(super) fn lose(&mut self, why: String) {
         self.lost = Some(why);
     }
 
-    /// Why it ended, if that was not this node's own wish.
+    /// Returns why it ended, if that was not this node's own wish.
     pub(super) fn lost(&self) -> Option<&str> {
         self.lost.as_deref()
     }
 
-    /// One read of at most `limit` bytes, or of what is missing of a long frame.
+    /// Makes one read of at most `limit` bytes, or of what is missing of a long frame.
     pub(super) fn read(&mut self, limit: usize) -> Moved {
         let moved = self.inbox.read(&mut self.socket, limit);
         self.note_end(moved)

@@ -127,7 +127,7 @@ impl Peers {
         Ok(Accepted::All)
     }
 
-    /// Something happened to one of the connections.
+    /// Handles readiness of one of the connections.
     pub(crate) fn on_ready(&mut self, id: LinkId, ready: Ready, cx: &mut PeerCx<'_>) {
         let Some(stage) = self.links.stage(id) else {
             return;
@@ -164,7 +164,7 @@ impl Peers {
         self.links.has_unsent()
     }
 
-    /// Everything that is due: given up waits, dials.
+    /// Does everything that is due: expired waits, dials.
     pub(crate) fn on_time(&mut self, cx: &mut PeerCx<'_>) {
         self.journal.on_time(cx.now.time);
         self.datagrams_on_time(cx);
@@ -180,7 +180,7 @@ impl Peers {
         }
     }
 
-    /// When [`Self::on_time`] has something to do.
+    /// Returns when [`Self::on_time`] has something to do.
     pub(crate) fn next_time(&self) -> Option<Time> {
         let times = [
             self.links.next_deadline(),
@@ -192,7 +192,7 @@ impl Peers {
         times.into_iter().flatten().min()
     }
 
-    /// A name was looked up.
+    /// Handles the outcome of a look-up.
     pub(crate) fn on_resolved(&mut self, resolved: Resolved, now: Now) {
         let Resolved { node, name, addresses } = resolved;
         let (addresses, why) = match addresses {
@@ -614,7 +614,7 @@ enum NoRoom {
 }
 
 impl Peers {
-    /// The link that takes a frame of this length for a peer.
+    /// Returns the link that takes a frame of this length for a peer.
     fn link_with_room(&self, to: NodeId, lane: Lane, bytes: usize) -> Result<LinkId, NoRoom> {
         let open = self.table.open(to, lane);
         let link = open.and_then(|id| Some((id, self.links.get(id)?)));

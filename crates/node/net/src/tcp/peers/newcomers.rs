@@ -24,8 +24,8 @@ impl Peers {
         heard.is_some_and(|at| now.time.since_us(at) < self.limits.handshake_ms * 1000)
     }
 
-    /// The connections in use that living ones of this process would end: that of its lane, and all
-    /// of older processes.
+    /// Returns the connections in use that living ones of this process would end: that of its lane,
+    /// and all of older processes.
     pub(super) fn replaced_by(
         &self,
         node: NodeId,
@@ -39,7 +39,7 @@ impl Peers {
         })
     }
 
-    /// The process start of the living connections with this peer.
+    /// Returns the process start of the living connections with this peer.
     pub(super) fn living_boot(&self, node: NodeId, now: Now) -> Option<u32> {
         let open = self.table.open_lanes(node).map(|(_, id)| id);
         let boots =
@@ -64,7 +64,7 @@ impl Peers {
         }
     }
 
-    /// The first frame of a newcomer: the connection is used from now on.
+    /// Handles the first frame of a newcomer: the connection is used from now on.
     pub(super) fn on_newcomer_frame(
         &mut self,
         id: LinkId,
@@ -109,7 +109,7 @@ impl Peers {
         self.links.get(id)?.greeter()
     }
 
-    /// The newcomer's connection replaces the others; not if a newer process is alive.
+    /// Replaces the others by the newcomer's connection; not if a newer process is alive.
     fn take_in(&mut self, id: LinkId, cx: &mut PeerCx<'_>) -> bool {
         let Some(node) = self.greeter(id).map(|greeter| greeter.member.node) else {
             return false;

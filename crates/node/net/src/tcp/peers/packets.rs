@@ -25,7 +25,7 @@ impl Peers {
         }
     }
 
-    /// A peer said the same of itself.
+    /// Handles a peer's introduction of its datagrams.
     pub(super) fn on_datagrams_said(
         &mut self,
         id: LinkId,
@@ -49,7 +49,7 @@ impl Peers {
         }
     }
 
-    /// The connection with a peer is gone, and with it what it stood for.
+    /// Handles the end of a peer's connection, and so of its datagrams.
     pub(super) fn part_datagrams(&mut self, node: NodeId) {
         if let Some(packets) = &mut self.packets {
             packets.part(node);
@@ -128,7 +128,8 @@ impl Peers {
         packets.map_or(Way::Tcp, |packets| packets.way(by_group))
     }
 
-    /// A frame that came whole. Its tag has named its sender, and so has it to.
+    /// Handles a frame that came whole. Its tag has named its sender, and the frame must name the
+    /// same one.
     fn on_datagram_frame(&mut self, from: Member, bytes: &[u8], cx: &mut PeerCx<'_>) {
         let decoded = decode(bytes, BODY_BYTES_MAX);
         let link = self.table.open(from.node, Lane::Control);
@@ -163,7 +164,7 @@ impl Peers {
         self.packets.as_ref().and_then(PacketSide::choice)
     }
 
-    /// The file of keys has changed.
+    /// Handles a change of the file of keys.
     pub(crate) fn rekey(&mut self, file: &KeyFile, now: Now) {
         let Some(packets) = &mut self.packets else {
             return;

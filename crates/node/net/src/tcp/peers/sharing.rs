@@ -23,7 +23,7 @@ impl Peers {
         }
     }
 
-    /// These bytes were written.
+    /// Notes that these bytes were written.
     pub(super) fn took_share(&mut self, bytes: usize, now: Time) {
         if let Some(share) = &mut self.share {
             share.took(bytes, now);
@@ -38,7 +38,7 @@ impl Peers {
         }
     }
 
-    /// When connections that waited for their share go on.
+    /// Returns when connections that waited for their share go on.
     pub(super) fn next_share(&self) -> Option<Time> {
         let waits = self.links.has_paused();
         self.share.as_ref().filter(|_| waits).map(Share::due)

@@ -142,7 +142,7 @@ impl Table {
         up.map(|peer| peer.address.as_str())
     }
 
-    /// A node of the group's table, if it is new.
+    /// Adds a node of the group's table, if it is new.
     fn learn(&mut self, node: NodeId, address: &str, now: Time) {
         if node == self.me || self.has(node) {
             return;
@@ -170,7 +170,7 @@ impl Table {
         self.peers.len() > OTHERS_MAX
     }
 
-    /// A node that the group's table does not have gets a place until it goes.
+    /// Adds a node that the group's table does not have, until it disconnects.
     pub(super) fn take_in(&mut self, node: NodeId) {
         if !self.has(node) {
             self.peers.push(Peer::new(node, Standing::Guest));
@@ -184,7 +184,7 @@ impl Table {
         guests.map(|peer| peer.node)
     }
 
-    /// A node that is no peer any more has no connection in use: its place is free.
+    /// Frees the place of a node that is no peer any more, and has no connection in use.
     pub(super) fn forget_guest(&mut self, node: NodeId) {
         let gone = |peer: &Peer| {
             peer.node == node && peer.standing != Standing::Known && !peer.is_in_use()
@@ -197,14 +197,14 @@ impl Table {
         self.removed.contains(&node)
     }
 
-    /// Removed nodes that have had their time.
+    /// Returns the removed nodes that have had their time.
     pub(super) fn parting(&self, now: Time) -> Vec<NodeId> {
         let due = self.peers.iter();
         let due = due.filter(|peer| matches!(peer.standing, Standing::Parting(at) if at <= now));
         due.map(|peer| peer.node).collect()
     }
 
-    /// When the next removed node has had its time.
+    /// Returns when the next removed node has had its time.
     pub(super) fn next_parting(&self) -> Option<Time> {
         let partings = self.peers.iter().filter_map(|peer| match peer.standing {
             Standing::Parting(at) => Some(at),
@@ -213,7 +213,7 @@ impl Table {
         partings.min()
     }
 
-    /// The others, in a fixed order.
+    /// Returns the others, in a fixed order.
     pub(super) fn others(&self) -> impl Iterator<Item = NodeId> + use<> {
         let nodes: Vec<NodeId> = self.peers.iter().map(|peer| peer.node).collect();
         nodes.into_iter()
@@ -248,7 +248,7 @@ impl Table {
         peer.is_some_and(|peer| std::mem::replace(&mut peer.up, up))
     }
 
-    /// The connection that a lane uses.
+    /// Returns the connection that a lane uses.
     pub(super) fn open(&self, node: NodeId, lane: Lane) -> Option<LinkId> {
         self.peer(node)?.lanes[lane.index()].open
     }
@@ -284,8 +284,8 @@ impl Table {
         }
     }
 
-    /// A look-up of this name ended, with these addresses or with none. Whether the node is known,
-    /// and still there.
+    /// Handles the end of a look-up of this name, with these addresses or with none. Returns
+    /// whether the node is known, and still there.
     pub(super) fn resolved(
         &mut self,
         node: NodeId,
@@ -305,7 +305,7 @@ impl Table {
         true
     }
 
-    /// A dial of this lane is in progress.
+    /// Notes that a dial of this lane is in progress.
     pub(super) fn dialling(&mut self, node: NodeId, lane: Lane, link: LinkId) {
         if let Some(peer) = self.peer_mut(node) {
             peer.lanes[lane.index()].attempt = Some(link);
@@ -325,7 +325,7 @@ impl Table {
         }
     }
 
-    /// A connection ended; the next dial waits. `None` if the node is not known.
+    /// Notes that a connection ended; the next dial waits. Returns `None` if the node is not known.
     pub(super) fn closed(
         &mut self,
         node: NodeId,
@@ -347,7 +347,7 @@ impl Table {
         Some(was)
     }
 
-    /// The next attempt on this lane waits: longer each time, and not in step with other nodes.
+    /// Delays the next attempt on this lane: longer each time, and not in step with other nodes.
     pub(super) fn back_off(&mut self, node: NodeId, lane: Lane, now: Time) {
         let (min, max) = if node > self.me {
             (self.knock_ms, self.knock_ms)
@@ -364,7 +364,7 @@ impl Table {
         state.retry_ms = wait_ms.saturating_mul(2);
     }
 
-    /// When a lane is to be dialled next.
+    /// Returns when a lane is to be dialled next.
     pub(super) fn next_dial(&self) -> Option<Time> {
         let peers = self.peers.iter().filter(|peer| !peer.resolving);
         let lanes = peers.flat_map(|peer| {
