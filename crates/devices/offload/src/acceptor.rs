@@ -33,7 +33,7 @@ pub struct Acceptor<'a> {
 }
 
 impl<'a> Acceptor<'a> {
-    /// Without a boot, and not armed.
+    /// Creates an acceptor without a boot, and not armed.
     ///
     /// # Panics
     /// If the room is no multiple of 8, or above 1408 bytes.
@@ -41,7 +41,7 @@ impl<'a> Acceptor<'a> {
         Self { device: Device::new(setup, 0, cells), votes, armed: None, last: PackedBallot::NONE }
     }
 
-    /// Power went and came: everything is forgotten ([offload-9]).
+    /// Forgets everything, as after a power cycle ([offload-9]).
     pub fn forget(&mut self) {
         self.device.forget();
         self.armed = None;
@@ -71,12 +71,12 @@ impl<'a> Acceptor<'a> {
         &self.device.counters
     }
 
-    /// The vote of a slot, in whatever ballot, also when disarmed ([offload-7], [offload-8]).
+    /// Returns the vote of a slot, in any ballot, also when disarmed ([offload-7], [offload-8]).
     pub fn vote(&self, slot: u64) -> Option<(&Cell, &[u8])> {
         self.device.held(slot)
     }
 
-    /// The device's boot, if it has none yet.
+    /// Sets the device's boot, if it has none yet.
     pub fn begin(&mut self, boot: u32) -> Result<(), Reason> {
         self.device.order.begin(boot)
     }
@@ -125,7 +125,7 @@ impl<'a> Acceptor<'a> {
         Ok(())
     }
 
-    /// One frame.
+    /// Processes one frame.
     pub fn step(&mut self, from: Port, frame: &[u8], out: &mut Out<'_>) -> Verdict {
         match arrive(&self.device.setup, from, frame) {
             Ok(asked) => self.on_arrival(&asked, out),
@@ -133,12 +133,12 @@ impl<'a> Acceptor<'a> {
         }
     }
 
-    /// One frame that is none, or none of the group.
+    /// Counts a frame that is none, or none of the group.
     pub(crate) fn turn_away(&mut self, reason: Reason) -> Verdict {
         self.device.turn_away(reason)
     }
 
-    /// One frame that is whole, and of the group.
+    /// Processes one frame that is whole, and of the group.
     pub(crate) fn on_arrival(&mut self, asked: &Admitted<'_>, out: &mut Out<'_>) -> Verdict {
         if let Err(reason) = accept(asked, takes) {
             return self.device.turn_away(reason);
@@ -204,8 +204,8 @@ impl<'a> Acceptor<'a> {
         Ok(())
     }
 
-    /// [offload-7] [offload-8] The owner reads out what it fenced, so it is answered when disarmed,
-    /// too.
+    /// [offload-7] [offload-8] Answers a read: also when disarmed, as the owner reads out what it
+    /// fenced.
     fn on_read(&self, asked: &Admitted<'_>, out: &mut Out<'_>) -> Result<(), Reason> {
         let state = self.state();
         let header = Header {

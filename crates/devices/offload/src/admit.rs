@@ -30,7 +30,7 @@ impl Admitted<'_> {
     }
 }
 
-/// A whole frame of the group for this station, whatever it asks or says; or why it is none
+/// Returns a whole frame of the group for this station, whatever its contents; or why it is none
 /// ([offload-16]).
 pub fn arrive<'a>(setup: &Setup, from: Port, frame: &'a [u8]) -> Result<Admitted<'a>, Reason> {
     let form = Form::of(frame, setup.own.port)?;
@@ -70,7 +70,7 @@ pub fn admit<'a>(
     Ok(arrived)
 }
 
-/// The second half of it, of a frame that arrived whole.
+/// Makes the second half of the checks, of a frame that arrived whole.
 pub(crate) fn accept(arrived: &Admitted<'_>, takes: fn(&Header) -> bool) -> Result<(), Reason> {
     let header = &arrived.header;
     if !takes(header) {
@@ -96,7 +96,7 @@ pub(crate) const fn is_for_coordinator(header: &Header) -> bool {
     header.flags & COORDINATOR != 0
 }
 
-/// [offload-17] Only the owner asks this.
+/// [offload-17] Returns whether only the owner may send this type.
 pub(crate) const fn is_control(kind: Type) -> bool {
     matches!(
         kind,

@@ -68,7 +68,7 @@ pub struct Cells<'a> {
 }
 
 impl Cells<'static> {
-    /// All empty, in memory of their own; allocated here, and never again.
+    /// Returns empty cells in memory of their own; allocated here, and never again.
     ///
     /// # Panics
     /// If the number of cells is no power of two below 2^32.
@@ -84,7 +84,7 @@ impl Cells<'static> {
 }
 
 impl<'a> Cells<'a> {
-    /// All empty. `rooms` has one room for each cell.
+    /// Returns empty cells in lent memory. `rooms` has one room for each cell.
     ///
     /// # Panics
     /// If the number of cells is no power of two below 2^32, or the rooms are not as many.
@@ -97,7 +97,7 @@ impl<'a> Cells<'a> {
         this
     }
 
-    /// As after power came back.
+    /// Empties all cells, as after a power cycle.
     pub(crate) fn clear(&mut self) {
         self.cells.fill(Cell::EMPTY);
         self.rooms.fill(0);
@@ -119,7 +119,7 @@ impl<'a> Cells<'a> {
         usize::try_from(slot & mask).expect("an index of 32 bits")
     }
 
-    /// The cell that this slot lives in, whatever it holds.
+    /// Returns the cell for this slot, whatever it holds.
     pub(crate) fn at(&self, slot: u64) -> &Cell {
         &self.cells[self.index(slot)]
     }
@@ -129,7 +129,7 @@ impl<'a> Cells<'a> {
         &mut self.cells[index]
     }
 
-    /// The bytes of that cell.
+    /// Returns the bytes of that cell.
     pub(crate) fn room(&self, slot: u64) -> &[u8] {
         let index = self.index(slot);
         &self.rooms[index * self.room..][..self.room]

@@ -60,8 +60,8 @@ impl Order {
         Ok(())
     }
 
-    /// [offload-17] Only calls for this boot, and only upwards: an *arm* that is late comes after
-    /// its fence.
+    /// [offload-17] Accepts only calls for this boot, and only upwards: an *arm* that is late comes
+    /// after its fence.
     pub(crate) fn admit(&mut self, number: Number) -> Result<(), Reason> {
         // [offload-9] A device without a boot takes none.
         if self.boot == 0 || number.device_boot != self.boot {

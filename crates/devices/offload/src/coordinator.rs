@@ -44,7 +44,7 @@ pub struct Coordinator<'a> {
 }
 
 impl<'a> Coordinator<'a> {
-    /// Without a boot, and stopped.
+    /// Creates a coordinator without a boot, and stopped.
     ///
     /// # Panics
     /// If the room is no multiple of 8, or above 1408 bytes.
@@ -59,7 +59,7 @@ impl<'a> Coordinator<'a> {
         }
     }
 
-    /// Power went and came: everything is forgotten ([offload-9]).
+    /// Forgets everything, as after a power cycle ([offload-9]).
     pub fn forget(&mut self) {
         self.device.forget();
         self.started = None;
@@ -102,7 +102,7 @@ impl<'a> Coordinator<'a> {
         self.device.held(slot)
     }
 
-    /// The device's boot, if it has none yet.
+    /// Sets the device's boot, if it has none yet.
     pub fn begin(&mut self, boot: u32) -> Result<(), Reason> {
         self.device.order.begin(boot)
     }
@@ -154,7 +154,7 @@ impl<'a> Coordinator<'a> {
         Ok(())
     }
 
-    /// One frame.
+    /// Processes one frame.
     pub fn step(&mut self, from: Port, frame: &[u8], out: &mut Out<'_>) -> Verdict {
         match arrive(&self.device.setup, from, frame) {
             Ok(asked) => self.on_arrival(&asked, out),
@@ -162,7 +162,7 @@ impl<'a> Coordinator<'a> {
         }
     }
 
-    /// One frame that is whole, and of the group.
+    /// Processes one frame that is whole, and of the group.
     pub(crate) fn on_arrival(&mut self, asked: &Admitted<'_>, out: &mut Out<'_>) -> Verdict {
         if let Err(reason) = accept(asked, takes) {
             return self.device.turn_away(reason);
@@ -179,8 +179,8 @@ impl<'a> Coordinator<'a> {
         self.device.finish(asked, reason, &self.state(), out)
     }
 
-    /// [offload-14] The cell is claimed, then `next` raised, as one step. Beyond: full, and the
-    /// sender gets a refusal.
+    /// [offload-14] Claims the cell, then raises `next`, as one step. Beyond: full, and the sender
+    /// gets a refusal.
     fn on_submit(&mut self, asked: &Admitted<'_>, out: &mut Out<'_>) -> Result<(), Reason> {
         let start = self.started.as_ref().ok_or(Reason::Disarmed)?;
         let slot = self.next;
@@ -242,7 +242,7 @@ impl<'a> Coordinator<'a> {
         Ok(())
     }
 
-    /// [offload-19] The owner names the oldest undecided slot; it is proposed again, as it was.
+    /// [offload-19] Proposes a slot again, as it was: the owner names the oldest undecided one.
     fn on_tick(&self, asked: &Admitted<'_>, out: &mut Out<'_>) -> Result<(), Reason> {
         let start = self.started.as_ref().ok_or(Reason::Disarmed)?;
         let slot = asked.header.slot;

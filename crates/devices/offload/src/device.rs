@@ -34,7 +34,7 @@ impl<'a> Device<'a> {
         }
     }
 
-    /// Power went and came.
+    /// Forgets everything, as after a power cycle.
     pub(crate) fn forget(&mut self) {
         self.cells.clear();
         self.counters = Counters::default();
@@ -70,7 +70,7 @@ impl<'a> Device<'a> {
         Verdict::Taken
     }
 
-    /// The frame itself goes back, so that the sender knows which one; slot, descriptor and room
+    /// Sends the frame itself back, which identifies it to the sender; slot, descriptor and room
     /// are its own.
     fn refuse(
         &self,
@@ -93,7 +93,7 @@ impl<'a> Device<'a> {
         self.send(asked, asked.from, to, &header, None, out);
     }
 
-    /// The state, to the owner.
+    /// Sends the state to the owner.
     pub(crate) fn done(&self, asked: &Admitted<'_>, state: &State, out: &mut Out<'_>) {
         let hint = if state.hint { HINT } else { 0 };
         let room = u16::try_from(self.setup.room).expect("a room of at most 1408 bytes");
@@ -129,7 +129,7 @@ impl<'a> Device<'a> {
         held.then(|| (cell, self.cells.room(slot)))
     }
 
-    /// An answer that shows a cell: header and bytes.
+    /// Returns an answer that shows a cell: header and bytes.
     pub(crate) fn shown(&self, header: Header) -> (Header, &[u8]) {
         const NOTHING: [u8; ROOM_BYTES_MAX] = [0; ROOM_BYTES_MAX];
         let (voted, value, sum, room) = match self.held(header.slot) {
@@ -140,7 +140,7 @@ impl<'a> Device<'a> {
         (header, room)
     }
 
-    /// One frame for each route.
+    /// Sends one frame for each route.
     pub(crate) fn send_all(
         &self,
         asked: &Admitted<'_>,
@@ -154,7 +154,7 @@ impl<'a> Device<'a> {
         }
     }
 
-    /// The frame that arrived, rewritten; with other bytes in its room, or its own.
+    /// Sends the frame that arrived, rewritten; with other bytes in its room, or its own.
     pub(crate) fn send(
         &self,
         asked: &Admitted<'_>,

@@ -142,7 +142,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// `None` if the magic is another's.
+    /// Returns `None` if the magic is another's.
     pub fn read(bytes: &[u8; HEADER_BYTES]) -> Option<Self> {
         (bytes[0] == MAGIC).then(|| Self {
             kind: Type::of(bytes[1] >> 4),
@@ -166,7 +166,7 @@ impl Header {
         })
     }
 
-    /// The bytes of it.
+    /// Returns its bytes.
     ///
     /// # Panics
     /// If the position has more than four bits.
@@ -200,7 +200,7 @@ impl Header {
         }
     }
 
-    /// For a client: a value that asks for a slot. `sum` is that of its room.
+    /// Returns a client's request for a slot for a value. `sum` is that of its room.
     pub const fn submit(group: u32, value: Descriptor, sum: u16) -> Self {
         Self {
             kind: Type::Submit,

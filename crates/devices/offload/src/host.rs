@@ -26,7 +26,7 @@ pub struct Host<'a> {
 }
 
 impl<'a> Host<'a> {
-    /// Both as they are.
+    /// Joins both as they are.
     ///
     /// # Panics
     /// If they are not at the same place of the same group.
@@ -36,34 +36,34 @@ impl<'a> Host<'a> {
         Self { setup, coordinator, acceptor }
     }
 
-    /// The one that proposes and counts.
+    /// Returns the coordinator.
     pub const fn coordinator(&self) -> &Coordinator<'a> {
         &self.coordinator
     }
 
-    /// The same, for calls of its owner that are no frames.
+    /// Returns the coordinator, for calls of its owner that are no frames.
     pub const fn coordinator_mut(&mut self) -> &mut Coordinator<'a> {
         &mut self.coordinator
     }
 
-    /// The one that votes.
+    /// Returns the acceptor.
     pub const fn acceptor(&self) -> &Acceptor<'a> {
         &self.acceptor
     }
 
-    /// The same, for calls of its owner that are no frames.
+    /// Returns the acceptor, for calls of its owner that are no frames.
     pub const fn acceptor_mut(&mut self) -> &mut Acceptor<'a> {
         &mut self.acceptor
     }
 
-    /// Power went and came: both forget everything ([offload-9]).
+    /// Makes both forget everything, as after a power cycle ([offload-9]).
     pub fn forget(&mut self) {
         self.coordinator.forget();
         self.acceptor.forget();
     }
 
-    /// One frame. `asked` and `answered` are for what is said inside, and are like `out`; what was
-    /// in them is gone.
+    /// Processes one frame. `asked` and `answered` are buffers for messages inside, and are like
+    /// `out`; their former contents are lost.
     pub fn step(
         &mut self,
         from: Port,
@@ -107,7 +107,7 @@ impl<'a> Host<'a> {
     }
 }
 
-/// Which program takes it: no frame is both's.
+/// Returns the program that takes it: no frame is both's.
 fn taker(arrived: &Admitted<'_>) -> Option<Program> {
     if coordinator::takes(&arrived.header) {
         Some(Program::Coordinator)

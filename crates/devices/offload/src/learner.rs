@@ -92,7 +92,7 @@ impl<'a> Learner<'a> {
         Ok(())
     }
 
-    /// [offload-14] What is below is known otherwise.
+    /// [offload-14] Forgets the slots below, which are known otherwise.
     pub fn raise_floor(&mut self, number: Number, floor: u64) -> Result<(), Reason> {
         self.device.order.admit(number)?;
         if floor < self.device.floor {
@@ -102,14 +102,14 @@ impl<'a> Learner<'a> {
         Ok(())
     }
 
-    /// [offload-8] Nothing is handed on any more: what comes later is below the promise.
+    /// [offload-8] Stops handing on: later votes are below the promise.
     pub fn stop(&mut self, number: Number) -> Result<(), Reason> {
         self.device.order.admit(number)?;
         self.counting = None;
         Ok(())
     }
 
-    /// One frame.
+    /// Processes one frame.
     pub fn step(&mut self, from: Port, frame: &[u8], out: &mut Out<'_>) -> Verdict {
         let asked = match admit(&self.device.setup, from, frame, takes) {
             Ok(asked) => asked,

@@ -47,8 +47,8 @@ impl Address {
     }
 }
 
-/// The groups of stations of a group of members, in raw frames: all devices; the same, and clients
-/// that learn by themselves ([offload-15]).
+/// Returns the groups of stations of a group of members, in raw frames: all devices; the same, and
+/// clients that learn by themselves ([offload-15]).
 pub const fn stations(group: u32) -> [Address; 2] {
     let [a, b, c, d] = group.to_be_bytes();
     const fn station(mac: [u8; 6]) -> Address {
@@ -82,8 +82,8 @@ impl Form {
         self.header_at() + HEADER_BYTES
     }
 
-    /// Which of both it is. A frame whose header is not whole is too short; its room was not looked
-    /// at.
+    /// Returns the form of a frame. One whose header is not whole is too short; its room was not
+    /// looked at.
     pub fn of(frame: &[u8], port: u16) -> Result<Self, Reason> {
         let form = match word(frame, 12)? {
             ETHER_TYPE_IP => {
@@ -100,7 +100,7 @@ impl Form {
         Ok(form)
     }
 
-    /// In the order of the headers: a fragment behind the first has no ports.
+    /// Checks the headers in their order: a fragment after the first has no ports.
     fn is_udp(frame: &[u8], port: u16) -> Result<(), Reason> {
         let ip: &[u8] = frame.get(IP_AT..UDP_AT).ok_or(Reason::Length)?;
         match ip[0] {
@@ -123,7 +123,7 @@ impl Form {
         Ok(())
     }
 
-    /// Every length says what the frame has: nothing is behind the room.
+    /// Returns whether every length matches the frame: nothing follows the room.
     pub(crate) fn has_room(self, frame: &[u8], room: usize) -> bool {
         let payload = HEADER_BYTES + room;
         let says = |at, length| word(frame, at).is_ok_and(|said| usize::from(said) == length);

@@ -89,8 +89,8 @@ pub trait Device {
     /// Sends a frame of the owner's to other devices, past the own programs: lost as on any wire.
     fn send(&mut self, frame: &[u8]);
 
-    /// The oldest frame for the owner, in place of what was in the buffer; the program that it
-    /// comes from, and what that made it of.
+    /// Takes the oldest frame for the owner, in place of the buffer's contents. Returns the program
+    /// that it comes from, and its origin.
     fn take(&mut self, frame: &mut alloc::vec::Vec<u8>) -> Option<(Program, Came)>;
 
     /// [offload-8] Begins to wait until no step runs that began before now.

@@ -89,7 +89,7 @@ impl Reason {
         Self::Range,
     ];
 
-    /// For metrics.
+    /// Returns its name in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::None => "done",
@@ -140,7 +140,7 @@ pub const COUNTERS: usize = 32;
 pub struct Counters([u64; COUNTERS]);
 
 impl Counters {
-    /// One more. It does not wrap in the life of a device.
+    /// Counts one more. It does not wrap in the life of a device.
     pub(crate) fn count(&mut self, reason: Reason) {
         self.0[reason as usize] += 1;
     }
@@ -150,7 +150,7 @@ impl Counters {
         self.0[reason as usize]
     }
 
-    /// By number, as frames ask.
+    /// Returns the counter of this number, as frames ask.
     pub fn at(&self, number: u32) -> Option<u64> {
         self.0.get(usize::try_from(number).ok()?).copied()
     }

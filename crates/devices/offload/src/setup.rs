@@ -14,8 +14,8 @@ impl Routes {
     /// One for each position.
     pub const MAX: usize = 16;
 
-    /// `None` if there are more than [`Routes::MAX`]. One address of a group of stations reaches
-    /// them all.
+    /// Returns `None` if there are more than [`Routes::MAX`]. One address of a group of stations
+    /// reaches them all.
     pub fn of(addresses: &[Address]) -> Option<Self> {
         let mut list = [Address::default(); Self::MAX];
         list.get_mut(..addresses.len())?.copy_from_slice(addresses);
@@ -23,7 +23,7 @@ impl Routes {
         Some(Self { list, count })
     }
 
-    /// All of them.
+    /// Returns all addresses.
     pub fn iter(&self) -> impl Iterator<Item = &Address> {
         self.list[..self.count].iter()
     }

@@ -34,7 +34,7 @@ pub enum NotPut<T> {
     Gone(T),
 }
 
-/// Both sides of a queue; while it is full, callers of [`Asks::put`] wait. Fails without a
+/// Returns both sides of a queue; while it is full, callers of [`Asks::put`] wait. Fails without a
 /// descriptor.
 pub fn asks<T>(waiting_max: usize) -> io::Result<(Asks<T>, Asked<T>)> {
     let wake = Arc::new(Wake::new()?);
@@ -65,18 +65,18 @@ impl<T> Asks<T> {
 }
 
 impl<T> Asked<T> {
-    /// Readable while something may wait.
+    /// Returns the descriptor that is readable while a question may wait.
     pub fn wake(&self) -> &Arc<Wake> {
         &self.wake
     }
 
-    /// First the signal, then the queue: what comes in between signals again. Afterwards take all
-    /// that is there.
+    /// Clears the signal before the queue is read: a question queued in between signals again.
+    /// Afterwards take all that are there.
     pub fn begin(&self) {
         self.wake.drain();
     }
 
-    /// The next question.
+    /// Returns the next question.
     pub fn next(&self) -> Option<T> {
         self.queue.try_recv().ok()
     }

@@ -59,7 +59,7 @@ fn everybody_is_answered(turn: impl Fn(&Asked<Question>) -> Vec<Question>) {
     }
 }
 
-/// As the front does.
+/// Takes all questions, as the front does.
 fn takes(asked: &Asked<Question>) -> Vec<Question> {
     asked.begin();
     std::iter::from_fn(|| asked.next()).collect()

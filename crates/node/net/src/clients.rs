@@ -179,7 +179,7 @@ impl Clients {
         front.opened(id, ends, &mut requests);
     }
 
-    /// Something happened to one of the sockets.
+    /// Handles readiness of one of the sockets.
     pub(crate) fn on_ready(
         &mut self,
         id: ConnectionId,
@@ -269,7 +269,7 @@ impl Clients {
         }
     }
 
-    /// Memory that all clients hold.
+    /// Returns the memory that all clients hold.
     fn held_bytes(&self, host: &impl ClientSide) -> usize {
         self.backlog_bytes + host.front().held_bytes()
     }
@@ -315,7 +315,7 @@ impl Clients {
         }
     }
 
-    /// When [`Self::on_time`] has something to do.
+    /// Returns when [`Self::on_time`] has something to do.
     pub(crate) fn next_time(&self) -> Option<Time> {
         let leaving = self.leaving.iter().filter_map(|id| self.connections.get(id));
         let times = leaving.filter_map(|client| match client.stage {
@@ -325,7 +325,7 @@ impl Clients {
         times.chain(self.unproved.next_time()).min()
     }
 
-    /// No client is read from any more: what was accepted is being finished.
+    /// Stops reading from all clients: accepted requests are being finished.
     pub(crate) fn stop_reading(&mut self, cx: &mut Cx<'_, impl ClientSide>) {
         self.limits.clients_max = 0;
         self.dismiss_all(cx);
@@ -478,7 +478,7 @@ impl Clients {
         }
     }
 
-    /// The client has sent its last byte. It may still want its answers.
+    /// Handles a client that has sent its last byte. It may still want its answers.
     fn half_close(&mut self, id: ConnectionId, cx: &mut Cx<'_, impl ClientSide>) {
         let Some(client) = self.connections.get_mut(&id) else {
             return;
@@ -537,7 +537,8 @@ impl Clients {
         self.watch(id, cx);
     }
 
-    /// Everything is sent: is it time to part?
+    /// Ends the connection of a client whose output is sent, if it is broken, half closed or
+    /// closing.
     fn after_output(&mut self, id: ConnectionId, cx: &mut Cx<'_, impl ClientSide>) {
         let Some(client) = self.connections.get_mut(&id) else {
             return;

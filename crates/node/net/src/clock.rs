@@ -26,7 +26,8 @@ fn boot_us() -> u64 {
     part(time.tv_sec).saturating_mul(1_000_000).saturating_add(part(time.tv_nsec) / 1000)
 }
 
-/// Elsewhere a suspend is not counted, and the command line takes no leases.
+/// Returns the time since boot. Elsewhere a suspend is not counted, and the command line takes no
+/// leases.
 #[cfg(not(target_os = "linux"))]
 fn boot_us() -> u64 {
     static FIRST: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();

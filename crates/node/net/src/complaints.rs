@@ -27,7 +27,7 @@ impl Complaints {
         new
     }
 
-    /// All is well with this one; the next complaint about it is new again.
+    /// Forgets the complaints about this one; the next is new again.
     pub(crate) fn settle(&mut self, about: &str) {
         self.said.retain(|(other, _)| other != about);
     }

@@ -50,8 +50,8 @@ pub(crate) struct Desk {
 }
 
 impl Desk {
-    /// At most `waiting_max` callers wait for the end of a probe, as many for a snapshot, for the
-    /// group, and for bytes of streams.
+    /// Limits the waiting callers to `waiting_max` for the end of a probe, as many for a snapshot,
+    /// for the group, and for bytes of streams.
     pub(crate) const fn new(waiting_max: usize) -> Self {
         Self {
             waiting_max,

@@ -68,8 +68,8 @@ pub struct BoxOf {
 }
 
 impl BoxOf {
-    /// `process:COMMAND`, `rtl:FOLDER` as Verilator built it, or `p4`, which this binary runs
-    /// itself.
+    /// Parses `process:COMMAND`, `rtl:FOLDER` as Verilator built it, or `p4`, which this binary
+    /// runs itself.
     fn named(name: &str) -> Option<Self> {
         let (kind, words) = match name.split_once(':') {
             None if name == "p4" => {
@@ -109,7 +109,7 @@ fn words(command: &str) -> Vec<String> {
 }
 
 impl Kind {
-    /// The one of this name.
+    /// Returns the kind of this name.
     pub fn named(name: &str) -> Option<Self> {
         match name {
             "off" => Some(Self::Off),
@@ -133,7 +133,7 @@ impl Kind {
         }
     }
 
-    /// As settings have it.
+    /// Returns its name in settings.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Box(one) => one.kind,
@@ -255,7 +255,7 @@ impl Bound {
         Ok(Some(bound))
     }
 
-    /// A box by this way, if one is wanted; the way, if not.
+    /// Adds a box by this transport, if one is wanted; returns the transport, if not.
     fn push_box(&mut self, kind: &Kind, way: Way) -> Option<Way> {
         let Kind::Box(one) = kind else {
             return Some(way);
@@ -318,7 +318,7 @@ pub(crate) struct Following {
 }
 
 impl Following {
-    /// These peers can be reached.
+    /// Sets the peers that can be reached.
     pub(crate) fn follow(&mut self, peers: impl Iterator<Item = SocketAddrV4>) {
         let mut now: Vec<SocketAddrV4> = peers.collect();
         now.sort_unstable();

@@ -151,13 +151,13 @@ impl Gates {
         self.clients.state == GateState::Full
     }
 
-    /// When [`Self::reopen`] has something to do.
+    /// Returns when [`Self::reopen`] has something to do.
     pub(crate) fn next_time(&self) -> Option<Time> {
         let times = [self.peers.next_time(), self.clients.next_time()];
         times.into_iter().flatten().min()
     }
 
-    /// No client is taken any more. The file of the client socket goes at once: its absence says
+    /// Stops accepting clients. The file of the client socket is removed at once: its absence shows
     /// that the node stops.
     pub(crate) fn shut_clients(&mut self, sources: &mut Sources) -> io::Result<bool> {
         self.clients.state = GateState::Shut;

@@ -235,7 +235,7 @@ impl Handle {
         self.ask(ANSWER_WAIT, Command::Backup)
     }
 
-    /// No bytes of streams that snapshots from now on speak of are let go, until that is dropped;
+    /// Keeps all bytes of streams that snapshots from now on refer to, until the hold is dropped;
     /// an earlier hold goes on, if it is not over. The inner error says why this node does not have
     /// them all.
     pub fn hold_streams(
@@ -259,7 +259,7 @@ impl Handle {
             .map_err(HeldError::Unanswered)?
     }
 
-    /// Everything about the members, as the node has applied it.
+    /// Returns all information about the members, as the node has applied it.
     pub fn members(&self) -> Result<Members, Unanswered> {
         self.ask(ANSWER_WAIT, |reply| Command::Ask(Question::Members(reply)))
     }
@@ -281,8 +281,8 @@ impl Handle {
             .map_err(GroupError::Unanswered)?
     }
 
-    /// The file with the keys of datagrams has changed: a key that is new is accepted at once, and
-    /// sent with when every peer has it ([pkt-3]).
+    /// Announces that the file with the keys of datagrams has changed: a new key is accepted at
+    /// once, and used for sending when every peer has it ([pkt-3]).
     pub fn rekey(&self, file: KeyFile) {
         self.shared.tell(News::Keys(file));
     }

@@ -214,7 +214,7 @@ fn attempt(
     exchange(link, request.node, &Frame::Join(request), stop)
 }
 
-/// One question, one answer.
+/// Sends one question and returns the answer.
 fn exchange(
     link: Stream,
     from: NodeId,
@@ -250,7 +250,7 @@ fn exchange(
     }
 }
 
-/// Nothing came for a while.
+/// Returns whether the error means that nothing came for a while.
 fn is_pause(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -276,7 +276,7 @@ fn connect(founder: &str) -> io::Result<TcpStream> {
     Err(last)
 }
 
-/// The answer, if it is whole. The decoder bounds how much is ever gathered.
+/// Returns the answer, if it is whole. The decoder bounds how much is ever gathered.
 fn read_answer(bytes: &[u8]) -> io::Result<Option<Answer>> {
     match decode(bytes, HANDSHAKE_BODY_BYTES_MAX).map_err(io::Error::other)? {
         Decoded::NeedMore(_) => Ok(None),

@@ -23,7 +23,7 @@ impl Spin {
     /// A longer wait is worth sleeping through.
     pub const US_MAX: u32 = 1000;
 
-    /// As on the command line: `auto`, `off`, or microseconds up to [`Self::US_MAX`].
+    /// Parses the form of the command line: `auto`, `off`, or microseconds up to [`Self::US_MAX`].
     pub fn named(text: &str) -> Option<Self> {
         match text {
             "auto" => Some(Self::Auto),

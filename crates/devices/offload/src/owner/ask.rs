@@ -71,7 +71,7 @@ impl Ask {
         self.wanted || !self.sent.is_empty()
     }
 
-    /// When the last answer came.
+    /// Returns when the last answer came.
     pub(crate) const fn heard(&self) -> Time {
         self.heard
     }

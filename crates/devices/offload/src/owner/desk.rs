@@ -38,14 +38,15 @@ impl Desk<'_> {
         self.device.put(program, frame);
     }
 
-    /// [offload-17] Each call has a number of its own, also when it is the same again: an old one
-    /// is refused by the device.
+    /// [offload-17] Returns a new number. Each call has its own, also when it is the same again: an
+    /// old one is refused by the device.
     pub(crate) fn number(&mut self) -> u64 {
         *self.counter += 1;
         *self.counter
     }
 
-    /// Both programs drain together; one that waits already waits for this one, too.
+    /// Begins a drain. Both programs drain together; one that waits already waits for this one,
+    /// too.
     pub(crate) fn drain(&mut self) {
         if !self.draining {
             self.device.drain();
@@ -53,7 +54,7 @@ impl Desk<'_> {
         self.draining = true;
     }
 
-    /// [offload-9] Whether what took its boot is the device that is meant.
+    /// [offload-9] Checks that the device that took its boot is the intended one.
     pub(crate) fn check_booted(&self, said: &Header) -> Result<(), Loss> {
         if said.boot != self.settings.device_boot {
             return Err(Loss::Boot { found: said.boot });

@@ -29,7 +29,7 @@ pub(crate) struct Heard<'a> {
 }
 
 impl Heard<'_> {
-    /// The slot and its value, with its bytes ([offload-21]); whether it is one.
+    /// Returns the slot and its value, with its bytes ([offload-21]); and whether it is one.
     pub(crate) fn held(&self) -> (Held, bool) {
         let (value, bytes, known) = meaning(&self.header.value, self.room);
         let held = Held { slot: Slot(self.header.slot), value, bytes: bytes.to_vec() };
@@ -58,7 +58,7 @@ impl Frames {
         self.shape.cells.into()
     }
 
-    /// A header that asks a program for something; the rest is to be set.
+    /// Returns a header for a request to a program; the rest is to be set.
     pub(crate) fn plain(&self, program: Program, kind: Type) -> Header {
         Header {
             kind,
@@ -74,7 +74,7 @@ impl Frames {
         Header::submit(self.shape.group, value, 0)
     }
 
-    /// The call that starts a coordinator.
+    /// Returns the call that starts a coordinator.
     pub(crate) fn start(&self, ballot: PackedBallot, start: &Start) -> Header {
         let mut header = Header {
             slot: start.first.0,
@@ -87,12 +87,12 @@ impl Frames {
         header
     }
 
-    /// The frame; bytes that do not fit were refused before.
+    /// Returns the frame; bytes that do not fit were refused before.
     pub(crate) fn make(&mut self, header: &Header, bytes: &[u8]) -> &[u8] {
         self.make_between((self.shape.owner, self.shape.own), header, bytes)
     }
 
-    /// The same as if the own device said it to all others.
+    /// Returns the frame as the own device would send it to all others.
     pub(crate) fn make_for_all(&mut self, header: &Header, bytes: &[u8]) -> &[u8] {
         self.make_between((self.shape.own, self.shape.everybody), header, bytes)
     }
@@ -141,7 +141,7 @@ impl Frames {
     }
 }
 
-/// The ballot, if it is some and not zero.
+/// Returns the packed ballot, if it fits and is not zero.
 pub(crate) fn pack(ballot: quorate_core::ballot::Ballot) -> Option<PackedBallot> {
     PackedBallot::of(ballot).filter(|packed| *packed != PackedBallot::NONE)
 }

@@ -98,7 +98,7 @@ impl Owner {
         }
     }
 
-    /// [offload-5] The acceptor shall vote in this ballot, from this slot on. The replica raised
+    /// [offload-5] Makes the acceptor vote in this ballot, from this slot on. The replica raised
     /// its promise to it, and fenced before. It ends with [`Event::Armed`], [`Event::ArmRefused`],
     /// or a fence.
     pub fn arm(&mut self, ballot: Ballot, position: u8, floor: Slot) {
@@ -106,8 +106,8 @@ impl Owner {
         self.is_due = true;
     }
 
-    /// [offload-8] Disarm, drain, read out, check the boot. It ends with [`Event::Fenced`]; nothing
-    /// of a later arm is sent before. An owner that was restarted fences first.
+    /// [offload-8] Disarms, drains, reads out, checks the boot. It ends with [`Event::Fenced`];
+    /// nothing of a later arm is sent before. An owner that was restarted fences first.
     pub fn fence(&mut self) {
         self.voting.fence();
         self.is_due = true;
@@ -134,8 +134,8 @@ impl Owner {
         self.is_due = true;
     }
 
-    /// Stepping down: stop, drain, read nothing. It ends with [`Event::Stopped`], also a take-back
-    /// that is not over.
+    /// Stops after stepping down: stop, drain, read nothing. It ends with [`Event::Stopped`], also
+    /// a withdrawal that is not over.
     pub fn stop(&mut self) {
         self.giving.stop();
         self.is_due = true;
@@ -199,13 +199,13 @@ impl Owner {
         (self.giving.waiting.len() as u64) < 2 * self.settings.window
     }
 
-    /// The boot of the device that this owner means.
+    /// Returns the boot of the device that this owner means.
     pub const fn device_boot(&self) -> u32 {
         self.settings.device_boot
     }
 
-    /// [offload-9] An owner like this one of the same device, after that lost power: what it says
-    /// from now on it says with another boot.
+    /// [offload-9] Returns an owner like this one of the same device, after that lost power: its
+    /// messages have another boot from now on.
     #[must_use]
     pub fn after_power(&self, found: u32) -> Self {
         let boot =
@@ -232,14 +232,14 @@ impl Owner {
         Counts { unknown: self.voting.tap.unknown, calls: self.counter, ..self.counts }
     }
 
-    /// Why the device is given up, if it is.
+    /// Returns why the device is given up, if it is.
     pub const fn lost(&self) -> Option<Loss> {
         self.lost
     }
 
-    /// [offload-9] Whether the device owes answers for longer than one that works would. It may
-    /// have forgotten nothing: nothing is promised until it was read out, and it is given up after
-    /// [`crate::owner::Pace::late_us`].
+    /// [offload-9] Returns whether the device owes answers for longer than one that works would. It
+    /// may have forgotten nothing: nothing is promised until it was read out, and it is given up
+    /// after [`crate::owner::Pace::late_us`].
     pub fn is_late(&self) -> bool {
         let pace = &self.settings.pace;
         let drain = matches!(self.drain, Drain::Begun(since, looks)
@@ -259,7 +259,7 @@ impl Owner {
         }
     }
 
-    /// When the next turn is due without a frame; `None`: not before one, or a wish.
+    /// Returns when the next turn is due without a frame; `None`: not before one, or a request.
     pub fn wake_at(&self) -> Option<Time> {
         if self.lost.is_some() {
             return None;

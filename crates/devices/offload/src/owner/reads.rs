@@ -32,7 +32,7 @@ impl Reads {
         }
     }
 
-    /// The coordinator stops.
+    /// Fails all reads, as the coordinator stops.
     pub(crate) fn fail_all(&mut self) {
         let tokens = self.waiting.drain(..).map(|(_, token)| token);
         self.failed.extend(tokens);

@@ -7,7 +7,7 @@ use alloc::{vec, vec::Vec};
 pub(crate) struct Ring(Vec<u64>);
 
 impl Ring {
-    /// `cells`: a power of two.
+    /// Returns an empty ring. `cells`: a power of two.
     pub(crate) fn new(cells: u64) -> Self {
         let cells = usize::try_from(cells).expect("cells are memory of a device");
         Self(vec![0; cells])
@@ -37,7 +37,7 @@ impl Ring {
         before != slot.wrapping_add(1)
     }
 
-    /// The first slot from here on that was not seen.
+    /// Returns the first slot from here on that was not seen.
     pub(crate) fn first_unseen(&self, from: u64) -> u64 {
         let mut slot = from;
         while self.has(slot) {

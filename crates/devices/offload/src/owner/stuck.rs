@@ -31,7 +31,7 @@ impl Stuck {
         true
     }
 
-    /// When to look again.
+    /// Returns when to look again.
     pub(crate) fn due(&self, wait_us: u64) -> Option<Time> {
         let longer = 1_u64.checked_shl(self.pushed).unwrap_or(LONGEST);
         let (_, since) = self.at?;

@@ -65,7 +65,7 @@ impl Upkeep {
         }
     }
 
-    /// A start: nothing of those before counts any more.
+    /// Begins a start: nothing of earlier ones counts any more.
     pub(crate) fn begin(&mut self, first: u64, limit: u64) {
         (self.given_to, self.next, self.decided_to) = (first, first, first);
         (self.floor, self.limit) = (first, limit);
@@ -76,7 +76,7 @@ impl Upkeep {
         (self.gap, self.undecided) = (Stuck::default(), Stuck::default());
     }
 
-    /// A limit belongs to a start.
+    /// Forgets the limit, which belongs to a start.
     pub(crate) const fn forget_limit(&mut self) {
         self.wanted.1 = 0;
     }
@@ -96,7 +96,7 @@ impl Upkeep {
         self.ahead.contains_key(&slot)
     }
 
-    /// [offload-14] Whether it is news.
+    /// [offload-14] Sets the wanted floor and limit. Returns whether they are new.
     pub(crate) fn raise_floor(&mut self, floor: Slot, limit: Slot) -> bool {
         let before = self.wanted;
         self.wanted = (before.0.max(floor.0), before.1.max(limit.0));
@@ -129,7 +129,7 @@ impl Upkeep {
         }
     }
 
-    /// The coordinator's next slot.
+    /// Notes the coordinator's next slot.
     pub(crate) fn on_next(&mut self, next: u64, cells: u64) {
         self.next = self.next.max(next.min(self.given_to.saturating_add(cells)));
     }
@@ -215,7 +215,7 @@ impl Upkeep {
         Ok(())
     }
 
-    /// Nothing of it goes on: what follows is a stop.
+    /// Drops all that is in progress: a stop follows.
     pub(crate) fn pause(&mut self) {
         self.call = None;
     }

@@ -90,7 +90,7 @@ pub fn descriptor(value: &Value, bytes: &[u8], room: usize) -> Result<Descriptor
     if bytes.is_empty() { Ok(named) } else { Err(NotCarried::Bytes) }
 }
 
-/// The value of a descriptor, and its bytes out of the room; `None` if no value has that
+/// Returns the value of a descriptor, and its bytes out of the room; `None` if no value has that
 /// descriptor, or the bytes are others.
 pub fn value<'a>(named: &Descriptor, room: &'a [u8]) -> Option<(Value, &'a [u8])> {
     let bytes = room.get(..usize::from(named.length))?;

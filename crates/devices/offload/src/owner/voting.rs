@@ -118,7 +118,7 @@ impl Voting {
         )
     }
 
-    /// [offload-8] What was asked for before and not sent, never is.
+    /// [offload-8] Begins a fence. Earlier requests that were not sent never are.
     pub(crate) fn fence(&mut self) {
         self.wanted = None;
         match self.phase {
@@ -128,7 +128,7 @@ impl Voting {
         }
     }
 
-    /// The same without reading out.
+    /// Begins a fence without reading out.
     pub(crate) fn disarm(&mut self) {
         self.wanted = None;
         self.fence_wanted |= !self.is_fencing();
@@ -140,7 +140,7 @@ impl Voting {
         self.armed.filter(|_| votes).map(|armed| armed.ballot)
     }
 
-    /// One frame that the device's acceptor says; its boot was looked at.
+    /// Handles one frame of the device's acceptor; its boot was checked.
     pub(crate) fn hear(&mut self, heard: &Heard<'_>, desk: &mut Desk<'_>) -> Result<(), Loss> {
         let said = &heard.header;
         match said.kind {
@@ -248,7 +248,8 @@ impl Voting {
         }
     }
 
-    /// No step runs that saw the device armed, and nothing is on its way that such a step answered.
+    /// Handles the end of a drain: no step runs that saw the device armed, and no answer of such a
+    /// step is in flight.
     pub(crate) fn on_drained(&mut self, cells: u64) {
         if matches!(self.phase, Phase::Draining { begun: true }) {
             self.reader.clear();
@@ -262,7 +263,7 @@ impl Voting {
         }
     }
 
-    /// Everything that is due.
+    /// Does everything that is due.
     pub(crate) fn advance(&mut self, desk: &mut Desk<'_>) -> Result<(), Loss> {
         desk.events.append(&mut self.ends);
         self.begin(desk);
@@ -306,7 +307,7 @@ impl Voting {
         !matches!(self.phase, Phase::Booting(_))
     }
 
-    /// When something is due next.
+    /// Returns when something is due next.
     pub(crate) fn due(&self, pace: &Pace) -> impl Iterator<Item = Time> {
         let (call, armed) = match &self.phase {
             Phase::Booting(call) | Phase::Arming(call) | Phase::Disarming(call) => {

@@ -66,14 +66,14 @@ impl Waiting {
         });
     }
 
-    /// A slot was given to this value: one that waits for it has its slot.
+    /// Removes a value that was assigned a slot.
     pub(crate) fn on_given(&mut self, named: &Descriptor) {
         if let Some(at) = self.list.iter().position(|waiter| waiter.named == *named) {
             self.list.remove(at);
         }
     }
 
-    /// The same for the slots that a withdrawal reported.
+    /// Removes all values of slots that a withdrawal reported.
     pub(crate) fn on_taken_back(&mut self, given: &[Held], room: usize) {
         for held in given {
             if let Ok(named) = descriptor(&held.value, &held.bytes, room) {
@@ -82,14 +82,14 @@ impl Waiting {
         }
     }
 
-    /// [offload-14] No room, or no start: again later.
+    /// [offload-14] Delays a value that was refused for lack of room, or of a start.
     pub(crate) fn on_refused(&mut self, named: &Descriptor, now: Time, pace: &Pace) {
         let sent = self.list.iter_mut().filter(|waiter| waiter.named == *named);
         sent.for_each(|waiter| waiter.sent = None);
         self.hold = now.plus_us(pace.slot_us);
     }
 
-    /// There is room again.
+    /// Resumes sending, as there is room again.
     pub(crate) const fn resume(&mut self) {
         self.hold = Time(0);
     }
@@ -99,7 +99,7 @@ impl Waiting {
         self.hold > now
     }
 
-    /// Everything is to be sent again: to another start, nothing was.
+    /// Marks everything to be sent again: nothing was sent to another start.
     pub(crate) fn forget_sent(&mut self) {
         for waiter in &mut self.list {
             (waiter.sent, waiter.not_below) = (None, None);
@@ -107,14 +107,14 @@ impl Waiting {
         self.resume();
     }
 
-    /// All that waits goes to the caller.
+    /// Returns all that waits to the caller.
     pub(crate) fn withdraw(&mut self) -> Vec<(Value, Vec<u8>)> {
         let list = self.list.drain(..);
         list.map(|waiter| (waiter.value, waiter.bytes)).collect()
     }
 
-    /// The coordinator's next slot, as of this time: what was sent before and is in no slot below
-    /// was lost.
+    /// Notes the coordinator's next slot, as of this time: values sent before that are in no slot
+    /// below were lost.
     pub(crate) fn on_next(&mut self, asked: Time, next: u64) {
         for waiter in &mut self.list {
             if waiter.sent.is_some_and(|sent| sent < asked) {

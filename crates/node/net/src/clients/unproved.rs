@@ -47,7 +47,7 @@ impl Unproved {
         self.trust.is_some()
     }
 
-    /// When the first has taken too long.
+    /// Returns when the first has taken too long.
     pub(super) fn next_time(&self) -> Option<Time> {
         self.waiting.front().map(|stranger| stranger.deadline)
     }
@@ -83,7 +83,7 @@ impl Clients {
         Ok(())
     }
 
-    /// Something happened to one of them.
+    /// Handles readiness of one of them.
     pub(crate) fn on_unproved(
         &mut self,
         id: ConnectionId,
@@ -144,7 +144,7 @@ impl Clients {
         }
     }
 
-    /// All go: the node stops.
+    /// Closes all: the node stops.
     pub(super) fn dismiss_all(&mut self, cx: &mut Cx<'_, impl ClientSide>) {
         for stranger in std::mem::take(&mut self.unproved.waiting) {
             cx.sources.remove(stranger.token);

@@ -40,14 +40,14 @@ impl ByUdp {
         Ok(at)
     }
 
-    /// There.
+    /// Binds the socket there.
     pub(super) fn bind(at: SocketAddrV4, members: &Members) -> Result<Self, Refused> {
         let udp =
             Udp::bind(at, members.clone()).map_err(|error| Refused::Bind(at.into(), error))?;
         Ok(Self { own: udp.own(), udp: Some(udp), members: members.clone() })
     }
 
-    /// The same place, for a device that binds it when it starts.
+    /// Returns the same place, for a device that binds it when it starts.
     pub(super) fn later(&self) -> Self {
         Self { own: self.own, udp: None, members: self.members.clone() }
     }

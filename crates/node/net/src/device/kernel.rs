@@ -20,10 +20,10 @@ pub(super) struct Kernel {
 }
 
 impl Kernel {
-    /// At an interface, by the first of these hooks that takes it.
+    /// Opens a device at an interface, by the first of these hooks that takes it.
     ///
-    /// What an earlier process left there is fenced and taken away, and not read: in a durable
-    /// group its votes were hints, and in a volatile one a node that comes back has forgotten its
+    /// Devices of an earlier process there are fenced and removed, and not read: in a durable group
+    /// their votes were hints, and in a volatile one a node that returns has forgotten its
     /// promises, and is a new member ([offload-9], [offload-10]).
     pub(super) fn open(place: &Place, interface: &str, hooks: &[Hook]) -> Result<Self, Failed> {
         let told = place.for_kernel()?;
@@ -61,7 +61,7 @@ impl Kernel {
         self.host().hook()
     }
 
-    /// Readable while there is something to take.
+    /// Returns the descriptor that is readable while there is something to take.
     pub(super) fn readable(&self) -> BorrowedFd<'_> {
         self.host().device().readable()
     }
@@ -126,7 +126,7 @@ impl fmt::Display for Kernel {
     }
 }
 
-/// Why a hook is no place for a device at such an interface ([offload-16]).
+/// Returns why a hook is unsuitable for a device at such an interface ([offload-16]).
 const fn blind(sight: Sight, hook: Hook) -> Option<&'static str> {
     match hook {
         Hook::Native if sight.is_pair => {

@@ -64,7 +64,7 @@ impl Rung {
         }
     }
 
-    /// Without the hook that it took last. Whether another is left.
+    /// Drops the hook that it took last. Returns whether another is left.
     fn leave_hook(&mut self) -> bool {
         match self {
             Self::Kernel { hooks, hook, .. } => {
@@ -174,7 +174,8 @@ impl Rungs {
         Ok((Box::new(device), name, Pace::default()))
     }
 
-    /// Each device is a new one, so each has a boot of its own: of 256 of each process.
+    /// Returns the device with its owner. Each device is a new one, so each has a boot of its own:
+    /// one of 256 of each process.
     fn lent(&mut self, (device, name, pace): Found, not: &[String]) -> Lent {
         self.climbs += 1;
         let settings = OwnerSettings {

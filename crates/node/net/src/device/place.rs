@@ -41,7 +41,7 @@ pub(super) struct Sight {
 }
 
 impl Place {
-    /// At an interface that takes our frames.
+    /// Returns the place at an interface that takes our frames.
     pub(super) fn at(interface: &str, cluster: u128) -> Result<Self, String> {
         let raw =
             Raw::open(interface, Hears::Nothing, None).map_err(|failed| failed.to_string())?;

@@ -30,7 +30,7 @@ impl Waiting {
         Ok(epoll::add(&self.epoll, fd, data, EventFlags::IN)?)
     }
 
-    /// For devices that are threads.
+    /// Returns the alarm for devices that are threads.
     pub(super) fn alarm(&self) -> Arc<dyn Fn() + Send + Sync> {
         Arc::clone(&self.alarm)
     }

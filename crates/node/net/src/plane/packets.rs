@@ -442,7 +442,7 @@ pub(crate) struct Said {
 }
 
 impl Said {
-    /// As a frame has it.
+    /// Returns it as a frame has it.
     pub(crate) fn frame(&self) -> Datagrams<'_> {
         introduction::said(&self.introduction, &self.address, self.key)
     }

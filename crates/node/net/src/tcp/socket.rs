@@ -85,9 +85,9 @@ impl Socket {
         Ok(sockopt::socket_error(&self.fd)??)
     }
 
-    /// Small messages leave at once, and a peer that says nothing for `silence_ms`, not even by its
-    /// kernel, is gone: without this a peer whose machine lost power would look connected for
-    /// hours.
+    /// Sets the options for a peer: small messages leave at once, and a peer that says nothing for
+    /// `silence_ms`, not even by its kernel, is gone. Without this a peer whose machine lost power
+    /// would look connected for hours.
     pub(crate) fn tune_for_peer(&self, silence_ms: u32) -> io::Result<()> {
         let probe = Duration::from_millis(u64::from(silence_ms) / 4).max(Duration::from_secs(1));
         sockopt::set_tcp_nodelay(&self.fd, true)?;
@@ -191,8 +191,8 @@ impl Socket {
         }
     }
 
-    /// Nothing will be written any more; what was is still delivered. A connection that is broken
-    /// already is left as it is. To be said again while there is something unsent.
+    /// Ends the output; bytes already written are still delivered. A connection that is broken
+    /// already is left as it is. To be repeated while there is something unsent.
     pub(crate) fn finish_writing(&mut self) {
         if let Some(session) = &mut self.session {
             session.finish();

@@ -302,8 +302,8 @@ impl Peers {
         }
     }
 
-    /// A peer says that this node was removed. Who listens at one address may be anybody: the word
-    /// of more than half of the peers counts, and of two at least.
+    /// Handles a peer's claim that this node was removed. The listener at one address may be any
+    /// process: the word of more than half of the peers counts, and of two at least.
     pub(super) fn on_removed(&mut self, by: NodeId, cx: &mut PeerCx<'_>) {
         self.journal.removed(by);
         let peers = self.table.others();

@@ -359,8 +359,8 @@ impl Link {
     }
 }
 
-/// The system of a process that stops with bytes unread resets its connections: that is no
-/// failure of the network, either.
+/// Returns why a connection ended. The system of a process that stops with bytes unread resets its
+/// connections: that is no failure of the network, either.
 fn why_ended(failure: Option<Errno>) -> String {
     match failure {
         None => CLOSED.to_owned(),

@@ -328,7 +328,7 @@ impl Peers {
         }
     }
 
-    /// A connection ends: because the other side did not prove who it is?
+    /// Counts and logs a connection that ends because its TLS session failed.
     fn note_insecure(&mut self, id: LinkId) {
         let Some(link) = self.links.get(id) else {
             return;
@@ -522,8 +522,8 @@ impl Peers {
 
     // Beginning and end.
 
-    /// The connection is used from now on. A second one for the lane replaces the first; a newer
-    /// process replaces all of an older one. `false`: there is no place for it any more.
+    /// Takes the connection into use. A second one for the lane replaces the first; a newer process
+    /// replaces all of an older one. Returns `false` if there is no room for it any more.
     fn open(&mut self, id: LinkId, greeter: Greeter, cx: &mut PeerCx<'_>) -> bool {
         let Greeter { member, boot, levels, lane, client, admin, stream } = greeter;
         let node = member.node;
