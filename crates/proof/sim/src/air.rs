@@ -40,7 +40,7 @@ pub struct Air {
 }
 
 impl Air {
-    /// Nothing is lost, and windows do not fill.
+    /// Returns settings under which nothing is lost, and windows do not fill.
     pub const fn calm() -> Self {
         Self {
             keyed: true,
@@ -55,8 +55,8 @@ impl Air {
         }
     }
 
-    /// From dice of their own, so that seeds without packets stay what they were; and whether they
-    /// have them: two in three of the runs that would lose whole frames.
+    /// Draws from separate dice, so that seeds without packets stay what they were; also whether
+    /// there are packets: two in three of the runs that would lose whole frames.
     pub fn draw(seed: u64, carrier: Carrier) -> (Carrier, Self) {
         let dice = &mut Dice::new(seed ^ 0x5061_636b_6574_7321);
         let packets = dice.chance(2, 3) && carrier == Carrier::Datagrams;
@@ -84,7 +84,7 @@ impl Air {
         (carrier, air)
     }
 
-    /// From now on nothing happens to datagrams.
+    /// Ends all faults of datagrams.
     pub const fn calm_down(&mut self) {
         *self = Self {
             keyed: self.keyed,

@@ -19,12 +19,12 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// A clock that is right.
+    /// Returns a clock that is right.
     pub const fn exact() -> Self {
         Self { rate_ppm: 1_000_000, started: Time(0), wall_offset_ms: 0 }
     }
 
-    /// A clock that drifts by up to `drift_ppm` and is off by up to `skew_ms`.
+    /// Draws a clock that drifts by up to `drift_ppm` and is off by up to `skew_ms`.
     pub fn draw(dice: &mut Dice, drift_ppm: u64, skew_ms: u64) -> Self {
         let rate_ppm = 1_000_000 - drift_ppm + dice.below(2 * drift_ppm + 1);
         let mut clock = Self { rate_ppm, ..Self::exact() };
@@ -32,7 +32,7 @@ impl Clock {
         clock
     }
 
-    /// The process starts: its monotonic clock starts at zero, as the reactor's does.
+    /// Restarts the monotonic clock at zero with the process, as the reactor's does.
     pub fn restart(&mut self, world: Time) {
         self.started = world;
     }
@@ -44,7 +44,7 @@ impl Clock {
         Time(u64::try_from(passed).unwrap_or(u64::MAX))
     }
 
-    /// When, in the world's time, the node's clock will show `node`; never before it does.
+    /// Returns when, in the world's time, the node's clock will show `node`; never before it does.
     pub fn world(&self, node: Time) -> Time {
         let passed = (u128::from(node.0) * 1_000_000).div_ceil(u128::from(self.rate_ppm));
         self.started.plus_us(u64::try_from(passed).unwrap_or(u64::MAX))
@@ -67,7 +67,7 @@ impl Clock {
         self.wall_offset_ms = ms;
     }
 
-    /// The wall clock is right again.
+    /// Sets the wall clock right.
     pub fn set_right(&mut self) {
         self.wall_offset_ms = 0;
     }

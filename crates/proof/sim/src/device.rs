@@ -63,7 +63,7 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// From dice of their own, so that seeds without devices stay what they were.
+    /// Draws from separate dice, so that seeds without devices stay what they were.
     pub fn draw(seed: u64) -> Option<Self> {
         let dice = &mut Dice::new(seed ^ 0x4465_7669_6365_7321);
         let mut faults = Self {
@@ -89,7 +89,7 @@ impl Faults {
         is_there.then_some(faults)
     }
 
-    /// Nothing goes wrong.
+    /// Returns settings without faults.
     pub const fn calm() -> Self {
         Self {
             cells: 64,
@@ -210,7 +210,7 @@ fn programs(faults: &Faults, node: usize) -> Host<'static> {
 }
 
 impl Device {
-    /// With power, and without an owner.
+    /// Returns a device with power, and without an owner.
     pub fn new(seed: u64, node: usize, faults: Faults) -> Self {
         Self(Arc::new(Mutex::new(State {
             faults,
@@ -244,7 +244,7 @@ impl Device {
         Owning { device, process, boot }
     }
 
-    /// A process owns it from now on: its side of the port, and the owner that production has.
+    /// Makes a process its owner: returns its side of the port, and the owner that production has.
     fn own(&self, process: u64, boot: u32) -> Lent {
         let mut state = self.state();
         state.owner = process;
@@ -273,7 +273,7 @@ impl Device {
         dies
     }
 
-    /// Power goes and comes.
+    /// Cuts the power and restores it.
     pub fn reset(&self) {
         self.state().forget();
     }
@@ -299,7 +299,7 @@ impl Device {
         }
     }
 
-    /// A frame arrives from the network. Whether there is something for the owner.
+    /// Receives a frame from the network. Returns whether there is something for the owner.
     pub fn hear(&self, frame: &[u8]) -> bool {
         let mut state = self.state();
         if !state.is_taken {
@@ -313,7 +313,7 @@ impl Device {
         std::mem::take(&mut self.state().for_network)
     }
 
-    /// From now on nothing goes wrong.
+    /// Ends all faults.
     pub fn calm(&self) {
         self.resume();
         let mut state = self.state();
@@ -348,13 +348,13 @@ impl State {
         self.unseen = None;
     }
 
-    /// Another one, at the same place.
+    /// Replaces it by another one, at the same place.
     fn renew(&mut self) {
         self.forget();
         self.is_taken = false;
     }
 
-    /// One frame goes through both programs.
+    /// Passes one frame through both programs.
     fn step(&mut self, from: Port, frame: &[u8]) {
         if let Some(unseen) = &mut self.unseen {
             if unseen.len() < UNSEEN_MAX {
@@ -393,7 +393,7 @@ impl State {
     }
 }
 
-/// Which program says it: a coordinator says so.
+/// Returns the program that sent it: a coordinator's frames have a flag.
 fn speaker(frame: &[u8]) -> Program {
     let at = Form::Raw.header_at() + 33;
     let coordinator = u8::try_from(COORDINATOR).unwrap_or(u8::MAX);
@@ -447,7 +447,7 @@ impl Owned for Side {
 
     fn drain(&mut self) {}
 
-    /// A step is whole; that it is over is known later.
+    /// Reports the end of a drain. A step is whole, but that it is over is known later.
     fn drained(&mut self) -> Drained {
         let mut state = self.device.state();
         let slow = state.faults.slow_of_1000;

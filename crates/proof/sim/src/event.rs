@@ -120,7 +120,7 @@ impl Schedule {
         self.events.insert((at, self.planned), event);
     }
 
-    /// When something happens next.
+    /// Returns the time of the next event.
     pub(crate) fn next_at(&self) -> Option<Time> {
         let (&(at, _), _) = self.events.first_key_value()?;
         Some(at)
@@ -132,7 +132,7 @@ impl Schedule {
         Some((at, event))
     }
 
-    /// These will not happen.
+    /// Removes matching events.
     pub(crate) fn cancel(&mut self, wanted: impl Fn(&Event) -> bool) {
         self.events.retain(|_, event| !wanted(event));
     }

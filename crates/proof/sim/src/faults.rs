@@ -198,7 +198,7 @@ pub struct Releases {
 }
 
 impl Releases {
-    /// From dice of their own.
+    /// Draws from separate dice.
     pub fn draw(seed: u64, nodes: usize) -> Self {
         let dice = &mut Dice::new(seed ^ 0x5265_6c65_6173_6573);
         Self {
@@ -347,7 +347,8 @@ impl Settings {
         self
     }
 
-    /// Spare segments of each log. Follows from their size, so that it takes no draw from others.
+    /// Returns the number of spare segments of each log. It follows from their size, so that it
+    /// takes no draw from others.
     pub fn spare_segments(&self) -> usize {
         match self.segment_bytes {
             ..=0x8000 => 3,
@@ -355,7 +356,7 @@ impl Settings {
         }
     }
 
-    /// The same without anything going wrong: a calm cluster of `nodes`.
+    /// Returns settings without faults: a calm cluster of `nodes`.
     pub fn calm(seed: u64, nodes: usize, class: Class) -> Self {
         Self {
             seed,
@@ -397,13 +398,14 @@ impl Settings {
         }
     }
 
-    /// From dice of their own, too.
+    /// Draws packets from separate dice, too.
     fn draw_packets(mut self) -> Self {
         (self.weather.carrier, self.air) = Air::draw(self.seed, self.weather.carrier);
         self
     }
 
-    /// From dice of their own, like snapshots. Clocks drift by no more than the leases allow for.
+    /// Draws leases from separate dice, like snapshots. Clocks drift by no more than the leases
+    /// allow for.
     fn draw_leases(mut self) -> Self {
         let dice = &mut Dice::new(self.seed ^ 0x4c65_6173_6564_7265);
         let stalls_ms = dice.pick(&[None, Some(100), Some(400)]);
@@ -416,7 +418,7 @@ impl Settings {
         self
     }
 
-    /// The founding configuration.
+    /// Returns the founding configuration.
     ///
     /// # Panics
     /// The terms do not fit the nodes.
@@ -441,7 +443,7 @@ impl Settings {
     }
 }
 
-/// A network on which nothing is lost or late.
+/// Returns a network on which nothing is lost or late.
 pub fn calm_weather() -> Weather {
     Weather {
         carrier: Carrier::Streams,
@@ -456,7 +458,7 @@ pub fn calm_weather() -> Weather {
     }
 }
 
-/// From dice of their own, so that seeds without them stay what they were.
+/// Draws faults of stores from separate dice, so that seeds without them stay what they were.
 fn draw_store_faults(seed: u64) -> Option<u64> {
     let dice = &mut Dice::new(seed ^ 0x5374_6f72_6564_6965);
     let mean_ms = dice.pick(&[40, 150, 600]);
@@ -470,7 +472,7 @@ fn draw_lies(seed: u64) -> Option<u64> {
     (dice.chance(1, 3) && seed >= LIES_FROM).then_some(mean_us)
 }
 
-/// The same of half of them.
+/// Draws classes for half of the later seeds.
 fn draw_classes(seed: u64) -> Option<u64> {
     let dice = &mut Dice::new(seed ^ 0x436c_6173_7365_7321);
     let mean_us = dice.pick(&[500, 3_000, 20_000]);
@@ -483,7 +485,8 @@ fn draw_operators(seed: u64) -> Option<u64> {
     dice.chance(1, 2).then_some(mean_ms * 1000)
 }
 
-/// From dice of their own. A volatile group has none of it: what it may lose is counted in nodes.
+/// Draws the terms from separate dice. A volatile group has none of it: its possible losses are
+/// counted in nodes.
 fn draw_terms(seed: u64, nodes: usize, class: Class) -> Terms {
     let dice = &mut Dice::new(seed ^ 0x4175_7869_6c69_6172);
     let (flexible, spared) = (dice.chance(1, 5), dice.chance(1, 3));
@@ -502,8 +505,8 @@ fn draw_terms(seed: u64, nodes: usize, class: Class) -> Terms {
     terms
 }
 
-/// From dice of their own, too. Files of snapshots are as small as they can be, so that each has
-/// many.
+/// Draws snapshots from separate dice, too. Their files are as small as they can be, so that each
+/// has many.
 fn draw_snapshots(seed: u64) -> SnapshotOptions {
     let dice = &mut Dice::new(seed ^ 0x536e_6170_7368_6f74);
     let (log_bytes_min, ratio) = (dice.pick(&[16 << 10, 48 << 10, 160 << 10]), dice.pick(&[0, 2]));
@@ -535,7 +538,7 @@ fn draw_weather(dice: &mut Dice) -> Weather {
     }
 }
 
-/// Small batches, so that what is tuned has an effect on the few commands of a run.
+/// Draws the tuning, with small batches, so that it has an effect on the few commands of a run.
 fn draw_tuning(dice: &mut Dice, nodes: usize, tiny: bool) -> Option<Tuning> {
     let batch_bytes_max = if tiny { 512 } else { 16 << 10 };
     let tuning = Tuning {

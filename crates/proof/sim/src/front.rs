@@ -99,7 +99,7 @@ impl StreamSide {
         std::mem::take(&mut self.notes)
     }
 
-    /// A client asks.
+    /// Handles a request of a client.
     pub fn ask(
         &mut self,
         connection: ConnectionId,
@@ -340,7 +340,7 @@ pub struct Fronts {
 }
 
 impl Fronts {
-    /// With this front of commands.
+    /// Combines this front of commands with the others.
     pub fn new(commands: RespFront) -> Self {
         Self { commands, classes: ClassSide::default(), streams: StreamSide::default() }
     }

@@ -62,7 +62,7 @@ pub struct History {
 }
 
 impl History {
-    /// The next moment.
+    /// Returns the next moment.
     pub fn moment(&mut self) -> u64 {
         self.moment += 1;
         self.moment
@@ -79,7 +79,7 @@ impl History {
         self.operations.push(Operation { key, client, act, called, returned, answer });
     }
 
-    /// All of it.
+    /// Returns all operations.
     pub fn operations(&self) -> &[Operation] {
         &self.operations
     }

@@ -62,7 +62,7 @@ pub struct Link {
 }
 
 impl Link {
-    /// The lane.
+    /// Returns the lane.
     pub fn lane(self) -> Lane {
         Lane::ALL[self.lane]
     }
@@ -101,13 +101,13 @@ pub struct Network {
     pub queue_bytes_seen: usize,
 }
 
-/// The pair that two nodes form.
+/// Returns the pair that two nodes form.
 pub fn pair(a: usize, b: usize) -> (usize, usize) {
     (a.min(b), a.max(b))
 }
 
 impl Network {
-    /// A network without connections.
+    /// Returns a network without connections.
     pub fn new(weather: Weather, nodes: usize, dice: Dice) -> Self {
         let mut pipes = BTreeMap::new();
         for from in 0..nodes {
@@ -126,7 +126,7 @@ impl Network {
         &self.weather
     }
 
-    /// From now on nothing is late, lost, repeated or damaged.
+    /// Ends all faults: nothing is late, lost, repeated or damaged any more.
     pub fn calm(&mut self) {
         let weather = &mut self.weather;
         weather.late_of_1000 = 0;
@@ -142,7 +142,7 @@ impl Network {
         self.pipes.get_mut(&link).expect("links of all pairs exist")
     }
 
-    /// The connection of two nodes.
+    /// Returns the connection of two nodes.
     pub fn connection(&self, a: usize, b: usize) -> Option<u64> {
         self.connections.get(&pair(a, b)).copied()
     }
@@ -317,7 +317,7 @@ impl Network {
         Some(piece.bytes)
     }
 
-    /// When the next piece arrives, if nothing blocks it.
+    /// Returns when the next piece arrives, if nothing blocks it.
     pub fn next_arrival(&self, link: Link) -> Option<Time> {
         let pipe = &self.pipes[&link];
         pipe.in_flight.front().filter(|_| !pipe.blocked).map(|piece| piece.at)

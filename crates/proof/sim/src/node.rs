@@ -275,7 +275,7 @@ impl Tap {
         Ok(())
     }
 
-    /// Fingerprint of the whole state.
+    /// Returns a fingerprint of the whole state.
     pub fn digest(&self) -> u128 {
         self.service.digest()
     }
@@ -500,7 +500,7 @@ pub struct Started {
 }
 
 impl Node {
-    /// A node that was never started.
+    /// Returns a node that was never started.
     pub fn new(index: usize, clock: Clock) -> Self {
         let disk = MemoryDisk::new();
         disk.set_manual(true);
@@ -570,7 +570,7 @@ impl Node {
             .unwrap_or_else(|| Member::first(self.id().0))
     }
 
-    /// A node that joins has been given its id: its disk says so from now on.
+    /// Records on its disk the id of a node that joins.
     ///
     /// # Errors
     /// It cannot be written down.
@@ -586,8 +586,8 @@ impl Node {
         self.clock.time(world)
     }
 
-    /// A process starts, as production starts it: it becomes a node's at its first start, asking
-    /// the founder with `ask`, and boots; `recalled` is what the others answer about its log.
+    /// Starts a process, as production does: it becomes a node's at its first start, asking the
+    /// founder with `ask`, and boots; `recalled` are the answers of the others about its log.
     ///
     /// # Errors
     /// It refuses to start.
@@ -719,7 +719,7 @@ impl Node {
         Ok(Some(settled))
     }
 
-    /// The process dies: its memory is gone, the disk keeps what it promised to keep.
+    /// Kills the process: its memory is gone, the disk keeps what it promised to keep.
     pub fn kill(&mut self, dice: &mut Dice) {
         self.running = None;
         self.stalled = None;
@@ -799,7 +799,7 @@ impl Starter for Simulated<'_> {
         self.recalled.clone()
     }
 
-    /// The world has time: the whole start is tried again later.
+    /// Never waits: the world has time, and tries the whole start again later.
     fn wait_for_room(&mut self, _: &BootError) -> bool {
         false
     }
@@ -834,7 +834,7 @@ pub fn wanted(settings: &Settings, node: NodeId) -> Wanted {
     }
 }
 
-/// The id of a node in the world's list.
+/// Returns the id of a node in the world's list.
 pub fn id(index: usize) -> NodeId {
     NodeId(u32::try_from(index + 1).expect("a handful of nodes"))
 }

@@ -36,7 +36,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// The command that repeats this run, if it was not shrunk.
+    /// Returns the command that repeats this run, if it was not shrunk.
     pub fn replay(&self) -> String {
         format!("quorate sim --seed {} --steps {}", self.seed, self.steps)
     }

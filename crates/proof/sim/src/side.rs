@@ -138,7 +138,7 @@ impl Side {
         counts.not_introduced += u64::from(!taken);
     }
 
-    /// The connection is gone.
+    /// Handles the end of a connection.
     pub(crate) fn part(&mut self, node: NodeId) {
         self.boots.remove(&node);
         self.plane.part(node);
@@ -165,14 +165,14 @@ impl Side {
         std::mem::take(&mut self.fresh)
     }
 
-    /// The plane itself.
+    /// Returns the plane itself.
     pub(crate) fn plane(&mut self) -> &mut Packets {
         &mut self.plane
     }
 
     // Datagrams.
 
-    /// A datagram arrives at the socket. Whether it has room.
+    /// Puts a datagram into the socket. Returns whether it has room.
     pub(crate) fn arrive(&mut self, datagram: Vec<u8>) -> bool {
         let room = self.socket_bytes + datagram.len() <= self.socket_bytes_max;
         if room {
@@ -203,7 +203,7 @@ impl Side {
         frames
     }
 
-    /// The datagrams that leave now; a full socket takes some of them not at all.
+    /// Returns the datagrams that leave now; a full socket does not take some of them.
     pub(crate) fn leave(
         &mut self,
         now: Time,
@@ -225,7 +225,7 @@ impl Side {
         datagrams
     }
 
-    /// When the plane has something to do.
+    /// Returns when the plane has something to do.
     pub(crate) fn next_due(&self) -> Option<Time> {
         self.plane.next_due()
     }

@@ -30,7 +30,7 @@ pub(crate) struct Steps {
 }
 
 impl Steps {
-    /// Nothing happened yet in a group with this founding configuration.
+    /// Returns the state before any step of a group with this founding configuration.
     pub(crate) fn new(founding: &Configuration) -> Self {
         let mut members = String::new();
         for voter in founding.members() {
@@ -49,7 +49,7 @@ impl Steps {
         }
     }
 
-    /// All lines.
+    /// Returns all lines.
     pub(crate) fn text(&self) -> &str {
         &self.text
     }
@@ -152,7 +152,7 @@ fn rule(rule: QuorumRule) -> String {
     }
 }
 
-/// A name; of a reconfiguration, what it changes.
+/// Returns a value's name; for a reconfiguration, with its change.
 fn value(value: &Value) -> String {
     let Value::Reconfigure { era, change } = value else {
         return match value {

@@ -22,12 +22,12 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Nothing happened yet. `keep` lines are remembered.
+    /// Returns an empty trace that keeps `keep` lines.
     pub fn new(keep: usize) -> Self {
         Self { lines: VecDeque::new(), keep, hash: 0, count: 0, frames: false }
     }
 
-    /// Something happened.
+    /// Adds a line.
     pub fn line(&mut self, now: Time, who: &str, what: &str, detail: fmt::Arguments<'_>) {
         let line = format!(
             "{:>4}.{:06} {who:<5} {what:<8} {detail}",
@@ -46,12 +46,12 @@ impl Trace {
         self.lines.push_back(line.trim_end().to_owned());
     }
 
-    /// The last lines, oldest first.
+    /// Returns the last lines, oldest first.
     pub fn lines(&self) -> impl Iterator<Item = &str> {
         self.lines.iter().map(String::as_str)
     }
 
-    /// Equal for equal runs.
+    /// Returns a hash that is equal for equal runs.
     pub fn hash(&self) -> u64 {
         mix(self.hash ^ self.count)
     }

@@ -145,7 +145,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client that has done nothing yet.
+    /// Returns a client that has done nothing yet.
     pub fn new(index: usize, kind: Kind, mut dice: Dice) -> Self {
         let stale = kind == Kind::Own && dice.chance(1, 4);
         Self {
@@ -378,7 +378,7 @@ impl Client {
         }
     }
 
-    /// The connection is gone, and with it the replies.
+    /// Handles the end of the connection, and with it of the replies.
     pub fn disconnected(&mut self, books: &mut Books) {
         self.connection = None;
         (self.patience_at, self.asks_at) = (None, None);
@@ -395,7 +395,7 @@ impl Client {
         }
     }
 
-    /// A request of a scenario, as bytes.
+    /// Returns a request of a scenario, as bytes.
     pub fn say(&mut self, words: &[&[u8]]) -> Vec<u8> {
         let mut out = Vec::new();
         request(words, &mut out);

@@ -191,7 +191,7 @@ pub struct World {
 }
 
 impl World {
-    /// A world before its first moment. Nodes start at once.
+    /// Returns a world before its first moment. Nodes start at once.
     pub fn new(settings: Settings) -> Self {
         let mut dice = Dice::new(settings.seed);
         let chaos = Chaos::new(&settings, &mut dice);
@@ -383,7 +383,7 @@ impl World {
         Ok(())
     }
 
-    /// Something reaches a process, if it is still the one that it was meant for.
+    /// Delivers an arrival to a process, if it is still the one that it was meant for.
     pub(crate) fn arrive(&mut self, node: usize, life: u64, arrival: Arrival) {
         if self.nodes[node].life != life {
             return;
@@ -394,7 +394,7 @@ impl World {
         }
     }
 
-    /// The node has something to do: it gets a turn soon.
+    /// Plans a turn of the node soon, as it has something to do.
     pub(crate) fn wake(&mut self, node: usize) {
         let soon = 1 + self.dice.below(20);
         let at = self.now.plus_us(soon);

@@ -163,7 +163,7 @@ impl Classes {
     }
 }
 
-/// The world's name of a member.
+/// Returns the world's index of a member.
 pub fn index(voter: &Voter) -> usize {
     voter.member.node.0 as usize - 1
 }

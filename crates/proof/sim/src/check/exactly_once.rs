@@ -84,7 +84,7 @@ impl ExactlyOnce {
         Ok(())
     }
 
-    /// Every counter that was touched.
+    /// Returns every counter that was touched.
     pub fn keys(&self) -> Vec<String> {
         self.counters.keys().chain(self.sessions.keys()).cloned().collect()
     }

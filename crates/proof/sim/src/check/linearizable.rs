@@ -20,7 +20,7 @@ struct State {
 }
 
 impl State {
-    /// The state after an operation with this answer; `None` if it cannot be.
+    /// Returns the state after an operation with this answer; `None` if it cannot be.
     fn after(self, act: Act, answer: Answer) -> Option<Self> {
         let plain = |value| Some(Self { value, expires: false });
         match (act, answer) {

@@ -337,8 +337,8 @@ impl Streams {
         Ok(())
     }
 
-    /// [read-1] The table has everything that was acknowledged before the question; or what was
-    /// waited for is there.
+    /// [read-1] Checks that the table has everything that was acknowledged before the question; or
+    /// that the awaited data is there.
     fn looked(&mut self, node: usize, table: &Table, tag: StreamTag) -> Verdict {
         let Some((question, acknowledged)) = self.questions.remove(&tag) else {
             return Err(broken(node, format!("{tag:?} is answered twice")));
@@ -363,7 +363,7 @@ impl Streams {
         Ok(())
     }
 
-    /// In the end a node holds everything that was acknowledged.
+    /// Checks that in the end a node holds everything that was acknowledged.
     ///
     /// # Errors
     /// It does not.

@@ -39,7 +39,8 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Nothing happened yet on these nodes, the first of which are the founding members.
+    /// Returns the state before any event on these nodes, the first of which are the founding
+    /// members.
     pub(crate) fn new(nodes: usize, founding: Configuration) -> Self {
         Self {
             agreement: Agreement::new(founding),
@@ -55,7 +56,7 @@ impl Watch {
         }
     }
 
-    /// The hash of the command that nodes executed in this place.
+    /// Returns the hash of the command that nodes executed in this place.
     pub(crate) fn executed_in(&self, id: CommandId) -> Option<u64> {
         self.prefix.executed_in(id)
     }
@@ -81,12 +82,12 @@ impl Watch {
         self.released[node] = Released::new(next);
     }
 
-    /// The properties of a node's lives.
+    /// Returns the properties of a node's lives.
     pub(crate) fn lives(&mut self) -> &mut Lives {
         &mut self.lives
     }
 
-    /// The properties of feature levels.
+    /// Returns the properties of feature levels.
     pub(crate) fn levels(&mut self) -> &mut Levels {
         &mut self.levels
     }
@@ -96,7 +97,7 @@ impl Watch {
         &mut self.classes
     }
 
-    /// The properties of promises.
+    /// Returns the properties of promises.
     pub(crate) fn promises(&mut self) -> &mut Promises {
         &mut self.promises
     }

@@ -4,7 +4,8 @@ use super::{Books, Client, Kind, Waiting};
 use crate::{history::Act, node::COMMAND_BYTES_MAX, resp::request};
 
 impl Client {
-    /// The next requests, as bytes. Called when connected, and not waiting unless it pipelines.
+    /// Returns the next requests, as bytes. Called when connected, and not waiting unless it
+    /// pipelines.
     pub fn ask(&mut self, books: &mut Books) -> Vec<u8> {
         let mut out = Vec::new();
         if !matches!(self.kind, Kind::Auditor | Kind::Visitor | Kind::Script)

@@ -104,7 +104,7 @@ const OPEN: usize = 4;
 const SETTLE_US: u64 = 2_000;
 
 impl FrameClient {
-    /// One that has done nothing yet.
+    /// Returns a client that has done nothing yet.
     pub fn new(index: usize, dice: Dice) -> Self {
         let last = u8::try_from(index).unwrap_or(u8::MAX);
         Self {
@@ -179,7 +179,7 @@ impl FrameClient {
         (leaving, machine.wake_at().map(Time))
     }
 
-    /// A frame reached its station.
+    /// Handles a frame that reached its station.
     pub fn hears(&mut self, now: Time, frame: &[u8], books: &mut ExactlyOnce) -> Verdict {
         if let Some(machine) = &mut self.machine {
             machine.on_frame(now.0, frame);
@@ -187,7 +187,7 @@ impl FrameClient {
         self.take_done(books)
     }
 
-    /// A node answered.
+    /// Handles a node's answer.
     pub fn answered(&mut self, now: Time, answer: &Answer, books: &mut ExactlyOnce) -> Verdict {
         match (answer, &mut self.machine) {
             (Answer::Name(name), None) => self.name = self.name.or(Some(*name)),
@@ -266,7 +266,7 @@ impl FrameClient {
     }
 }
 
-/// As the front writes it into the log.
+/// Returns the command as the front writes it into the log.
 pub(crate) fn increment(key: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     Encoder(&mut bytes).byte(Op::IncrBy as u8).signed(1).bytes(key.as_bytes());

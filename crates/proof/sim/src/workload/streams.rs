@@ -38,7 +38,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// From dice of their own, so that seeds without streams stay what they were.
+    /// Draws from separate dice, so that seeds without streams stay what they were.
     pub fn draw(seed: u64) -> Option<Self> {
         let dice = &mut Dice::new(seed ^ 0x5374_7265_616d_7321);
         dice.chance(1, 3).then(|| Self {
@@ -133,7 +133,7 @@ pub struct Streamer {
 }
 
 impl Streamer {
-    /// A client that has done nothing yet.
+    /// Returns a client that has done nothing yet.
     pub fn new(index: usize, role: Role, load: Load, mut dice: Dice) -> Self {
         let writer = Writer(u128::from(dice.word()) << 64 | u128::from(dice.word()));
         let mut streamer = Self {
@@ -202,7 +202,7 @@ impl Streamer {
         self.dice.between(20, most)
     }
 
-    /// The node that it tries next.
+    /// Returns the node that it tries next.
     pub fn choose(&mut self, nodes: usize) -> usize {
         self.home.unwrap_or_else(|| self.dice.index(nodes))
     }

@@ -18,7 +18,7 @@ const HEAL_EVENTS: u64 = 1_000_000;
 impl World {
     // --- The acts.
 
-    /// Act one: everything may happen, for at most `events` events.
+    /// Runs act one: everything may happen, for at most `events` events.
     ///
     /// # Errors
     /// A property is broken.
@@ -31,7 +31,7 @@ impl World {
         Ok(())
     }
 
-    /// Act two: nothing goes wrong any more; the cluster must be whole again, and hold every
+    /// Runs act two: nothing goes wrong any more; the cluster must be whole again, and hold every
     /// acknowledged write.
     ///
     /// # Errors
@@ -57,8 +57,9 @@ impl World {
         whole
     }
 
-    /// [disk-8] Whether a decided value is readable on no node, those who lost it say so, and the
-    /// others are fewer than a quorum, or led by one who lost it: then waiting is all that is done.
+    /// [disk-8] Returns whether a decided value is readable on no node, the nodes that lost it say
+    /// so, and the others are fewer than a quorum, or led by one that lost it: then waiting is all
+    /// that is done.
     fn lost_value(&self) -> bool {
         let replicas = || self.nodes.iter().filter_map(|node| node.running.as_ref());
         let lost = |running: &&Running| running.replica().lost_value().is_some();
@@ -215,8 +216,8 @@ impl World {
         left * 2 <= configuration.weight()
     }
 
-    /// A volatile group without a quorum that remembers: it answers no write, and says why
-    /// ([class-5]). What it was asked before the loss may have been answered rightly.
+    /// Checks a volatile group without a quorum that remembers: it answers no write, and says why
+    /// ([class-5]). Requests before the loss may have been answered rightly.
     fn stands_still(&mut self) -> Verdict {
         self.run_for(2_000_000)?;
         let answered = self.watch.commands();

@@ -50,7 +50,8 @@ impl World {
         self.arrive(node, life, Arrival::Class { number, early });
     }
 
-    /// Nothing goes wrong before those who ask can be answered.
+    /// Returns whether the level is awaited: nothing goes wrong before these requests can be
+    /// answered.
     pub(super) fn waits_for_level(&mut self) -> bool {
         self.settings.classes_us.is_some() && !self.watch.levels().has_seen(Level::NEWEST)
     }

@@ -54,7 +54,7 @@ impl World {
         }
     }
 
-    /// When something sent now on a client's connection arrives: never before what was sent
+    /// Returns when data sent now on a client's connection arrives: never before what was sent
     /// earlier.
     pub(crate) fn client_delay(&mut self, connection: ConnectionId) -> Time {
         let at = self.now.plus_us(self.dice.between(20, 200));

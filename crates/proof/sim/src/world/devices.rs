@@ -30,7 +30,7 @@ impl Frames {
 }
 
 impl World {
-    /// A process that runs from now on owns its node's device.
+    /// Makes a process that runs from now on the owner of its node's device.
     pub(super) fn own_device(&mut self, node: usize, boot: u32) {
         let Some(faults) = self.settings.devices else {
             return;
@@ -44,7 +44,7 @@ impl World {
         }
     }
 
-    /// The process of a node died.
+    /// Handles the death of a node's process.
     pub(super) fn orphan_device(&mut self, node: usize) {
         let dies = self.nodes[node].device.as_ref().map(Device::orphan);
         if dies == Some(true) {
@@ -67,8 +67,7 @@ impl World {
         }
     }
 
-    /// A frame of this station flies to all others: devices of nodes, and behind them clients of
-    /// devices.
+    /// Sends a frame of this station to all others: devices of nodes, and clients of devices.
     pub(super) fn fly_to_stations(&mut self, from: usize, frame: &[u8]) {
         let stations = self.nodes.len() + self.frame_clients.len();
         for to in (0..stations).filter(|to| *to != from) {
@@ -101,7 +100,7 @@ impl World {
         }
     }
 
-    /// A bit turns; one sum sees each.
+    /// Turns a bit; one of the sums detects each.
     fn damage(&mut self, bytes: &mut [u8]) {
         let rate = self.settings.devices.map(|faults| faults.damaged_of_1000);
         let rate = rate.filter(|rate| *rate > 0 && self.chaos.goes_on());
@@ -124,7 +123,7 @@ impl World {
         }
     }
 
-    /// To a device: what one sent long ago, or what none would.
+    /// Sends to a device an old frame, or one that no device would send.
     pub(super) fn send_as_stranger(&mut self) -> Verdict {
         self.plan_stranger();
         let frames = &mut self.frames;
@@ -150,7 +149,7 @@ impl World {
         }
     }
 
-    /// A frame of anybody's to the device of a node, now.
+    /// Delivers any frame to the device of a node, now.
     pub fn deliver_frame(&mut self, to: usize, bytes: &[u8]) {
         let device = self.nodes.get(to).and_then(|node| node.device.as_ref());
         if device.is_some_and(|device| device.hear(bytes)) {
@@ -164,7 +163,7 @@ impl World {
         self.frames.sent.iter().map(Vec::as_slice)
     }
 
-    /// A frame arrives at a station.
+    /// Delivers a frame to a station.
     pub(super) fn station_hears(&mut self, from: usize, to: usize, bytes: &[u8]) -> Verdict {
         let nodes = self.nodes.len();
         if let Some(client) = to.checked_sub(nodes) {
@@ -176,7 +175,7 @@ impl World {
         Ok(())
     }
 
-    /// The next time that a device loses power while its owner lives.
+    /// Plans the next loss of power of a device while its owner lives.
     pub(super) fn plan_reset(&mut self) {
         let mean_us = self.settings.devices.and_then(|faults| faults.resets_us);
         if let Some(mean_us) = mean_us.filter(|_| self.chaos.goes_on()) {
@@ -217,7 +216,7 @@ impl World {
         }
     }
 
-    /// The next time that a device stands still for a while.
+    /// Plans the next stall of a device.
     pub(super) fn plan_device_stall(&mut self) {
         let mean_us = self.settings.devices.and_then(|faults| faults.stalls_us);
         if let Some(mean_us) = mean_us.filter(|_| self.chaos.goes_on()) {
@@ -226,7 +225,7 @@ impl World {
         }
     }
 
-    /// One does, for up to two seconds: where votes count, too, since nothing is forgotten.
+    /// Stalls a device for up to two seconds: where votes count, too, since nothing is forgotten.
     pub(super) fn stall_any_device(&mut self) {
         self.plan_device_stall();
         let node = self.frames.dice.index(self.nodes.len());
@@ -234,7 +233,7 @@ impl World {
         self.stall_device(node, us);
     }
 
-    /// The device of this node stands still for so long ([offload-9]).
+    /// Stalls the device of this node for this long ([offload-9]).
     pub fn stall_device(&mut self, node: usize, us: u64) {
         if let Some(device) = &self.nodes[node].device {
             device.stall();
@@ -253,7 +252,7 @@ impl World {
         }
     }
 
-    /// From now on nothing goes wrong with devices.
+    /// Ends all faults of devices.
     pub(super) fn calm_devices(&mut self) {
         for device in self.nodes.iter().filter_map(|node| node.device.as_ref()) {
             device.calm();

@@ -15,7 +15,7 @@ use crate::{
 const PATIENCE_MS: u64 = 200;
 
 impl World {
-    /// The run's clients of devices begin.
+    /// Starts the run's clients of devices.
     pub(super) fn plan_frame_clients(&mut self) {
         let mut dice = Dice::new(self.settings.seed ^ 0x4672_616d_6543_6c69);
         for index in 0..self.settings.frame_clients {
@@ -127,7 +127,7 @@ impl World {
         self.check_frame_client(index)
     }
 
-    /// A frame reaches its station.
+    /// Delivers a frame to its station.
     pub(super) fn frame_client_hears(&mut self, index: usize, frame: &[u8]) -> Verdict {
         let client = &mut self.frame_clients[index];
         client.hears(self.now, frame, &mut self.books.exactly_once)?;
@@ -136,7 +136,7 @@ impl World {
         self.check_frame_client(index)
     }
 
-    /// Where no votes were lost, frames and nodes never contradict each other.
+    /// Checks that frames and nodes never contradict each other where no votes were lost.
     fn check_frame_client(&self, index: usize) -> Verdict {
         let within = self.settings.losses == Losses::WithinBudget;
         match self.frame_clients[index].conflicts() {

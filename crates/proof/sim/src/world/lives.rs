@@ -29,7 +29,7 @@ enum Admission {
 }
 
 impl World {
-    /// A process starts.
+    /// Starts a process.
     pub(super) fn start(&mut self, node: usize) -> Verdict {
         let process = &self.nodes[node];
         let stranger = node >= self.settings.nodes && !process.joined;
@@ -116,7 +116,7 @@ impl World {
         self.after(wait, Event::Start(node));
     }
 
-    /// A process runs, with what its disk remembers.
+    /// Handles the start of a process, with the memory of its disk.
     fn started(&mut self, node: usize, started: Started) -> Verdict {
         let before = self.watch.released_to(node);
         let Started { recovery, lost } = started;
@@ -185,7 +185,7 @@ impl World {
         Ok(())
     }
 
-    /// A process that died in the middle of a change of its disk is dead; it restarts soon.
+    /// Handles a process that died in the middle of a change of its disk; it restarts soon.
     pub(crate) fn bury(&mut self, node: usize) {
         if self.nodes[node].running.is_some() && !self.nodes[node].disk.is_alive() {
             self.kill(node, 100);
@@ -346,7 +346,7 @@ impl World {
         }
     }
 
-    /// A connection breaks. Both sides learn of it, sooner or later.
+    /// Breaks a connection. Both sides learn of it, sooner or later.
     pub(crate) fn break_connection(&mut self, a: usize, b: usize, late_us: u64) {
         let Some(connection) = self.network.connection(a, b) else {
             return;
@@ -378,7 +378,7 @@ impl World {
         }
     }
 
-    /// A process dies. Connected peers learn of it after up to `late_us`.
+    /// Kills a process. Connected peers learn of it after up to `late_us`.
     pub fn kill(&mut self, node: usize, late_us: u64) {
         if self.nodes[node].running.is_none() {
             return;

@@ -44,7 +44,7 @@ impl Operators {
 }
 
 impl World {
-    /// The next thing that an operator does, if there are any in this run.
+    /// Plans the next action of an operator, if there are any in this run.
     pub(super) fn plan_operator(&mut self) {
         if let Some(mean_us) = self.settings.operators_us {
             let wait = self.operators.dice.interval(mean_us);
@@ -52,8 +52,8 @@ impl World {
         }
     }
 
-    /// An operator switches off what may be, and as long as things go wrong asks for something
-    /// else.
+    /// Acts as an operator: switches off the nodes that may be, and as long as things go wrong
+    /// requests something else.
     pub(super) fn operator_acts(&mut self) {
         self.plan_operator();
         self.retire_removed();
@@ -146,8 +146,8 @@ impl World {
         }
     }
 
-    /// A node got its id from the one that it asked. One asks at a time, and goes on until it is
-    /// answered: ids are assigned in order, each once ([join-2]).
+    /// Handles the id that a node got from the one that it asked. One asks at a time, and goes on
+    /// until it is answered: ids are assigned in order, each once ([join-2]).
     fn let_in(&mut self, asked: usize, given: NodeId) -> Verdict {
         let index = (self.settings.nodes..self.nodes.len()).find(|index| id(*index) == given);
         let Some(index) = index else {
@@ -207,7 +207,7 @@ impl World {
         }
     }
 
-    /// The configuration in force, as the one knows that has decided most.
+    /// Returns the configuration in force, as known by the node that has decided most.
     pub fn configuration(&self) -> Option<&Configuration> {
         let farthest = self.farthest()?;
         Some(farthest.replica().node().configuration())

@@ -63,7 +63,7 @@ impl World {
         }
     }
 
-    /// A folder refused the release that was installed: there is one way on.
+    /// Handles a folder that refused the installed release: only the newest one helps.
     pub(super) fn refused_release(&mut self, node: usize) {
         self.counts.too_old += 1;
         self.nodes[node].release = Level::NEWEST;
@@ -71,7 +71,7 @@ impl World {
         self.starts_within(node, 100_000);
     }
 
-    /// Nothing goes wrong any more: all nodes get the newest release.
+    /// Installs the newest release on all nodes, as nothing goes wrong any more.
     pub(super) fn heal_releases(&mut self) {
         if self.settings.releases.is_none() {
             return;

@@ -15,7 +15,7 @@ const FAST: u64 = 1 << 30;
 const MENDED_US: u64 = 60_000_000;
 
 impl World {
-    /// The next time that an operator wants a scrub, if nodes scrub in this run.
+    /// Plans the next scrub of an operator, if nodes scrub in this run.
     pub(super) fn plan_scrub(&mut self) {
         if let Some(scrubs) = self.settings.scrubs {
             let wait = self.chaos.scrub_dice.interval(scrubs.asked_us);
@@ -52,7 +52,7 @@ impl World {
         self.line(&name(node), "rot", format_args!("in the store"));
     }
 
-    /// A node is asked to scrub.
+    /// Asks a node to scrub.
     pub fn scrub(&mut self, node: usize, pace: Option<u64>) {
         self.line(&name(node), "asked", format_args!("to scrub"));
         self.tell(node, Arrival::Scrub(pace));
@@ -93,7 +93,8 @@ impl World {
         }
     }
 
-    /// Act two: what scrubs find is mended, and then they find nothing more.
+    /// Checks in act two that damage found by scrubs is mended, and that they then find nothing
+    /// more.
     pub(super) fn scrubs_mend_all(&mut self) -> Verdict {
         if self.settings.scrubs.is_none() {
             return Ok(());

@@ -14,7 +14,7 @@ const FILES: [(&str, bool); 4] =
     [("identity", false), ("base", false), ("peers", true), ("catalogue", true)];
 
 impl World {
-    /// A bit flips in one of them, if none is damaged already.
+    /// Flips a bit in one of them, if none is damaged already.
     pub(super) fn rot_small_file(&mut self, node: usize) {
         if self.nodes[node].running.is_none() || self.still_spoiled(node) {
             return;
@@ -51,11 +51,11 @@ impl World {
         })
     }
 
-    /// A process was started on a file that rotted. Whether an operator has brought it back, for
-    /// another start.
+    /// Handles a process that was started on a file that rotted. Returns whether an operator has
+    /// restored it, for another start.
     ///
     /// # Errors
-    /// It believes what it cannot have written.
+    /// It believes contents that it cannot have written.
     pub(super) fn refuses_spoiled(
         &mut self,
         node: usize,

@@ -27,7 +27,7 @@ impl Streaming {
 }
 
 impl World {
-    /// The run's clients of streams begin.
+    /// Starts the run's clients of streams.
     pub(super) fn plan_streams(&mut self) {
         let Some(load) = self.settings.streams else {
             return;
@@ -39,7 +39,7 @@ impl World {
         }
     }
 
-    /// A client of streams begins.
+    /// Starts a client of streams.
     pub(super) fn add_streamer(&mut self, streamer: Streamer) {
         let index = streamer.index;
         self.streamers.push(streamer);
@@ -73,7 +73,7 @@ impl World {
         }
     }
 
-    /// A client asks; gives the tag under which it is answered.
+    /// Sends a client's request; returns the tag under which it is answered.
     pub(super) fn streamer_asks(&mut self, index: usize, ask: Ask) -> StreamTag {
         self.streaming.tags += 1;
         let tag = StreamTag(self.streaming.tags);
@@ -95,7 +95,7 @@ impl World {
         tag
     }
 
-    /// A client that waits loses its patience after a while.
+    /// Limits the patience of a client that waits.
     fn is_patient(&mut self, index: usize) {
         let patience = self.settings.client_timeout_ms * 2 + 200;
         let patience_at = self.now.plus_ms(patience);
@@ -123,7 +123,7 @@ impl World {
         self.after(wait, Event::Streamer(index));
     }
 
-    /// A client closes its connection; the node learns of it, if it lives.
+    /// Closes a client's connection; the node learns of it, if it lives.
     pub(super) fn streamer_leaves(&mut self, index: usize, connection: ConnectionId) {
         self.streamer_asks(index, Ask::Leave);
         self.streamer_down(index, connection);
@@ -172,7 +172,7 @@ impl World {
         Ok(())
     }
 
-    /// The clients of streams of this node learn that their connections are gone.
+    /// Breaks the connections of the clients of streams of this node.
     pub(super) fn drop_streamers(&mut self, node: usize) {
         for client in 0..self.streamers.len() {
             if let Some((connection, at)) = self.streamers[client].connection
@@ -184,7 +184,7 @@ impl World {
         }
     }
 
-    /// A client's connection breaks, and the node learns of it.
+    /// Breaks a client's connection, and the node learns of it.
     pub(super) fn reset_streamer(&mut self) {
         if self.streamers.is_empty() {
             return;
@@ -242,7 +242,8 @@ impl World {
         }
     }
 
-    /// Every writer can end its stream, every node takes a new one, and has every byte of all.
+    /// Checks that every writer can end its stream, and every node takes a new one, and has every
+    /// byte of all.
     pub(super) fn streams_become_whole(&mut self, serving: &[usize]) -> Verdict {
         let Some(load) = self.settings.streams else {
             return Ok(());
@@ -293,7 +294,7 @@ impl World {
         streamers.all(|streamer| !streamer.is_busy() || self.is_retired(streamer.home))
     }
 
-    /// [here-1] A node is killed, and starts while it reaches no other: it finds every byte that
+    /// [here-1] Kills a node, and starts it while it reaches no other: it finds every byte that
     /// counted as here. It is isolated still.
     ///
     /// # Errors

@@ -57,7 +57,7 @@ impl Outgoing<'_> {
         link.is_some_and(|link| self.network.has_room(link, bytes))
     }
 
-    /// The way to a node, if there is one.
+    /// Returns the link to a node, if there is one.
     fn link(&self, to: NodeId, lane: Lane) -> Option<Link> {
         let to = usize::try_from(to.0).ok()?.checked_sub(1)?;
         // A connection that this side does not know yet, or still believes in.
@@ -210,7 +210,8 @@ impl World {
         Ok(())
     }
 
-    /// A clean stop has ended: the process marks it, if all is written, and exits ([volatile-4]).
+    /// Handles the end of a clean stop: the process marks it, if all is written, and exits
+    /// ([volatile-4]).
     fn stopped(&mut self, node: usize) {
         for peer in self.network.peers(node) {
             self.break_connection(node, peer, 200);
@@ -481,7 +482,7 @@ impl World {
     }
 }
 
-/// Memory that a node holds for its clients.
+/// Returns the memory that a node holds for its clients.
 fn held_bytes(running: &Running) -> usize {
     let requests: usize = running.requests.values().map(Vec::len).sum();
     requests + running.host.front().held_bytes()
@@ -640,7 +641,7 @@ impl Turn<'_> {
         }
     }
 
-    /// One whole frame of a peer, and its bytes.
+    /// Handles one whole frame of a peer, and its bytes.
     fn take_frame(
         &mut self,
         running: &mut Running,
