@@ -38,21 +38,21 @@ const fn group(last: u8) -> Address {
     Address { mac: [3, 0, 0, 0, 0, last], ip: [239, 0, 0, last], port: PORT }
 }
 
-/// Where a box is.
+/// Address of a box.
 const OWN: Address = station(1);
-/// Where it sees its owner.
+/// Address of its owner, as the box sees it.
 const OWNER: Address = station(2);
 /// The group that it listens to.
 const HEARD: Address = group(0x55);
-/// Where it sends votes and proposals, and where decisions.
+/// Destinations of votes and proposals, and of decisions.
 const ROUTES: [Address; 2] = [group(3), group(4)];
-/// Stations beside it differ in this bit from what they are in the cluster, and so from all above.
+/// Other stations differ in this bit from their address in the cluster, and so from all above.
 const OTHERS: u8 = 0x40;
 /// Rooms that a box is tried with.
 pub const ROOMS: [usize; 8] = [32, 64, 128, 256, 512, 1024, 1400, ROOM_BYTES_MAX];
 /// Frames for its owner that wait, of each kind.
 const TAP_FRAMES: usize = 1 << 13;
-/// How long a box may take to start, and to say how it stands.
+/// Time limit for a box to start, and to report its state.
 const STARTS_WITHIN: Duration = Duration::from_secs(3);
 
 /// Why there is no box.
@@ -60,7 +60,7 @@ const STARTS_WITHIN: Duration = Duration::from_secs(3);
 pub enum NoBox {
     /// The command cannot be run.
     Start(io::Error),
-    /// It does not say how it stands.
+    /// A program does not report its state.
     Silent(Program),
     /// Its programs differ in cells or rooms.
     Unlike,
@@ -96,7 +96,7 @@ pub struct Boxed {
     acceptor: Process,
     coordinator: Process,
     room: usize,
-    /// How often one of them ended.
+    /// Times that one of them ended.
     forgot: u64,
     /// For its thread's owner.
     leash: Option<Leash>,
@@ -104,7 +104,8 @@ pub struct Boxed {
 
 impl Boxed {
     /// Runs the command twice, with the name of a program in place of each `{}`, or else as its
-    /// last word, and asks each what it holds; then what its thread is told.
+    /// last word, and queries the capacity of each. Returns the box and the settings for its
+    /// thread.
     pub fn open(words: &[String]) -> Result<(Self, Settings), NoBox> {
         let (leash, held) = leash().map_err(NoBox::Start)?;
         let start = |program| {
@@ -169,12 +170,12 @@ impl Boxed {
     }
 }
 
-/// What a frame says on the side of the box.
+/// Returns the header of a frame on the side of the box.
 fn read(frame: &[u8]) -> Option<Header> {
     read_at(frame, PORT).map(|(_, header)| header)
 }
 
-/// What a frame says where addresses have this port, and in which form.
+/// Returns the form and the header of a frame where addresses have this port.
 fn read_at(frame: &[u8], port: u16) -> Option<(Form, Header)> {
     let form = Form::of(frame, port).ok()?;
     let header = frame.get(form.header_at()..)?.first_chunk::<HEADER_BYTES>()?;
@@ -202,13 +203,13 @@ impl Programs for Boxed {
         };
         let mut buffer = [0; FRAME_BYTES_MAX];
         for (port, said) in said {
-            // What was not for it leaves by the other port, and is nobody's.
+            // A frame that was not for it leaves by the other port, and is dropped.
             if said == frame {
                 continue;
             }
             let routed = ROUTES.iter().any(|route| said.starts_with(&route.mac));
             match routed {
-                // The same group, as it is heard.
+                // The same group, as the box sees it.
                 true => {
                     if let Some(said) = again(&said, &HEARD, self.room, &mut buffer) {
                         sent(port, said);
@@ -239,7 +240,7 @@ impl Programs for Boxed {
     }
 }
 
-/// The same frame, to somebody else.
+/// Returns the same frame with another destination.
 fn again<'a>(frame: &[u8], to: &Address, room: usize, buffer: &'a mut [u8]) -> Option<&'a [u8]> {
     let at = Form::Udp.room_at();
     let header = read(frame)?;
@@ -252,14 +253,15 @@ pub struct Translated<W> {
     wire: W,
     /// This device's place in the cluster.
     place: Settings,
-    /// What the box was built for.
+    /// Size of the rooms that the box was built for.
     room: usize,
     arrived: Arrived,
     buffer: Box<[u8]>,
 }
 
 impl<W: Wire> Translated<W> {
-    /// `place`: where this device is in the cluster, and how long rooms are there.
+    /// Wraps a wire. `place`: this device's settings in the cluster, with the size of the rooms
+    /// there.
     pub fn new(wire: W, place: Settings, room: usize) -> Self {
         Self {
             wire,
@@ -317,18 +319,18 @@ impl<W: Wire> Wire for Translated<W> {
     }
 }
 
-/// A station beside the box, as it is called on the other side.
+/// Returns the address of another station as the other side has it.
 const fn beside(mut station: Address) -> Address {
     station.mac[0] ^= OTHERS;
     station
 }
 
-/// Who sent a frame; over raw frames a station has no address of IP.
+/// Returns the source of a frame; over raw frames a station has no IP address.
 fn source(frame: &[u8], form: Form) -> Option<Address> {
     address(frame, 6, form, (26, 34))
 }
 
-/// Whom it is for.
+/// Returns the destination of a frame.
 fn destination(frame: &[u8], form: Form) -> Option<Address> {
     address(frame, 0, form, (30, 36))
 }
@@ -345,8 +347,8 @@ fn address(frame: &[u8], mac: usize, form: Form, (ip, port): (usize, usize)) -> 
     })
 }
 
-/// A frame of one side as the other one has it: form, group and room of that, from somebody to
-/// somebody there. `None`: its value has no room there.
+/// Returns a frame of one side as the other side has it: with the form, the group and the room of
+/// that, and the addresses there. `None`: its value has no room there.
 fn carry<'a>(
     frame: &[u8],
     form: Form,
@@ -456,7 +458,7 @@ mod tests {
         }
     }
 
-    /// A value that a box has no room for, another group's frame, one for somebody else, and one
+    /// A value that a box has no room for, another group's frame, one for another station, and one
     /// that was spoiled.
     #[test]
     fn what_is_not_for_the_box_does_not_reach_it() {

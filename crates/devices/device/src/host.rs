@@ -1,5 +1,5 @@
-//! Coordinator and acceptor of one machine, joined: what one sends to itself or to everybody, the
-//! other hears, too.
+//! Coordinator and acceptor of one machine, joined: messages of one to itself or to all reach the
+//! other, too.
 
 use std::collections::VecDeque;
 
@@ -12,11 +12,11 @@ use quorate_offload::{
 
 use crate::{programs::Programs, settings::Settings};
 
-/// Where frames go that leave the programs.
+/// Destination of frames that leave the programs.
 pub trait Sink {
-    /// For the owner, from one of the programs, and what it was made of.
+    /// Takes a frame for the owner, from one of the programs, with its origin.
     fn owner(&mut self, program: Program, came: Came, frame: &[u8]);
-    /// For others.
+    /// Takes a frame for others.
     fn network(&mut self, frame: &[u8]);
 }
 
@@ -24,47 +24,47 @@ pub trait Sink {
 pub struct Host {
     settings: Settings,
     programs: Box<dyn Programs>,
-    /// What the programs sent to each other.
+    /// Frames that the programs sent to each other.
     inside: VecDeque<Vec<u8>>,
     /// Frames that were used up.
     spare: Vec<Vec<u8>>,
 }
 
 impl Host {
-    /// Programs that were told these settings.
+    /// Joins programs that have these settings.
     pub fn new(settings: Settings, programs: Box<dyn Programs>) -> Self {
         Self { settings, programs, inside: VecDeque::new(), spare: Vec::new() }
     }
 
-    /// Power went and came: everything is forgotten ([offload-9]).
+    /// Forgets everything, as after a power cycle ([offload-9]).
     pub fn forget(&mut self) {
         self.programs.forget();
     }
 
-    /// How often the programs lost their memory by themselves.
+    /// Returns how often the programs lost their memory by themselves.
     pub fn forgot(&self) -> u64 {
         self.programs.forgot()
     }
 
-    /// What became of frames, by reason: the acceptor's, the coordinator's.
+    /// Returns the counts of frames by reason: the acceptor's, the coordinator's.
     pub fn counters(&self) -> [Counters; 2] {
         self.programs.counters()
     }
 
-    /// A frame of the owner.
+    /// Processes a frame of the owner.
     pub fn put(&mut self, program: Program, frame: &[u8], sink: &mut impl Sink) {
         self.step(program, (Port::Owner, Came::Inside), frame, sink);
         self.go_on(sink);
     }
 
-    /// A frame of others.
+    /// Processes a frame of others.
     pub fn arrive(&mut self, frame: &[u8], sink: &mut impl Sink) {
         self.hear(frame, Came::Asked, sink);
         self.go_on(sink);
     }
 
-    /// What the programs sent to each other, until nothing is left: a submit makes a proposal, that
-    /// a vote, that a decision.
+    /// Delivers the frames that the programs sent to each other, until none is left: a submit makes
+    /// a proposal, that a vote, that a decision.
     fn go_on(&mut self, sink: &mut impl Sink) {
         while let Some(frame) = self.inside.pop_front() {
             self.hear(&frame, Came::Inside, sink);
@@ -72,7 +72,8 @@ impl Host {
         }
     }
 
-    /// The program that handles it. What neither does is counted by the acceptor, and dropped.
+    /// Passes a frame to the program that handles it. One that neither handles is counted by the
+    /// acceptor, and dropped.
     fn hear(&mut self, frame: &[u8], came: Came, sink: &mut impl Sink) {
         let from = (Port::Network, came);
         match kind(frame, self.settings.own.port) {
@@ -120,14 +121,14 @@ impl Host {
     }
 }
 
-/// What a frame says that it is; the program looks at the rest.
+/// Returns a frame's type; the program looks at the rest.
 fn kind(frame: &[u8], port: u16) -> Option<Type> {
     let form = Form::of(frame, port).ok()?;
     let header: &[u8; HEADER_BYTES] = frame.get(form.header_at()..)?.first_chunk()?;
     Header::read(header).map(|header| header.kind)
 }
 
-/// Whether a frame that a program made is for this station.
+/// Returns whether a frame of a program is for this station.
 fn is_to(frame: &[u8], form: Form, own: &Address) -> bool {
     let mac = frame.starts_with(&own.mac);
     match form {
@@ -200,7 +201,7 @@ mod tests {
         left
     }
 
-    /// One submit: proposal, vote and decision go to others, and each is heard inside, too.
+    /// One submit: proposal, vote and decision go to others, and each is processed inside, too.
     #[test]
     fn what_is_for_everybody_is_heard_inside_and_outside() {
         let mut host = Host::new(settings(), Box::new(Reference::new(&settings())));
@@ -225,7 +226,7 @@ mod tests {
         let told = [
             (voter, Came::Inside, Type::Phase2b),
             (giver, Came::Inside, Type::Decided),
-            // To all, and so to its own station: as if somebody else had counted it.
+            // To all, and so to its own station: as if another device had counted it.
             (voter, Came::Network, Type::Decided),
         ];
         assert_eq!(left.owner, told);

@@ -1,15 +1,14 @@
 //! A device in user space: both programs of phase 2, run by a thread over UDP, raw frames or
 //! memory.
 //!
-//! A [`Software`] is a [`quorate_offload::port::Device`] like any other: what its owner asks are
+//! A [`Software`] is a [`quorate_offload::port::Device`] like any other: requests of its owner are
 //! frames. Its thread holds a [`Host`] (coordinator and acceptor of one machine, joined) and a
-//! [`Wire`] (where frames of others come from and go to).
+//! [`Wire`] (source and destination of frames of others).
 //!
-//! Reading order: [`settings`] (what a device is told), [`host`] (the programs joined, without
-//! threads), [`wire`] and its kinds [`udp`], [`packet`] and [`loopback`], [`station`] (who may have
-//! a device at an interface), [`software`] (the owner's handle), and inside `work` (the thread).
-//! Then
-//! [`boxed`]: the same with programs that are processes of their own, spoken to by [`pipe`].
+//! Reading order: [`settings`] (settings of a device), [`host`] (the programs joined, without
+//! threads), [`wire`] and its kinds [`udp`], [`packet`] and [`loopback`], [`station`] (the right to
+//! have a device at an interface), [`software`] (the owner's handle), and inside `work` (the
+//! thread). Then [`boxed`]: the same with programs that are separate processes, driven by [`pipe`].
 #![forbid(unsafe_code)]
 
 pub mod boxed;

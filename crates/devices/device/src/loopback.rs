@@ -17,7 +17,7 @@ use crate::{
 /// Frames that wait at a station at most.
 const QUEUE_MAX: usize = 4096;
 
-/// Where frames wait.
+/// Queue of a station.
 #[derive(Debug)]
 struct Station {
     mac: [u8; 6],
@@ -39,7 +39,8 @@ struct State {
 pub struct Network(Arc<Mutex<State>>);
 
 impl Network {
-    /// Of 100 frames to a station, so many are lost, so many arrive twice, so many overtake others.
+    /// Returns a network that loses, repeats and reorders frames to stations with these chances, in
+    /// percent.
     pub fn new(seed: u64, lost: u64, repeated: u64, reordered: u64) -> Self {
         Self(Arc::new(Mutex::new(State {
             dice: Dice::new(seed),
@@ -50,7 +51,7 @@ impl Network {
         })))
     }
 
-    /// One more station, which hears what is for this address, and what is for a group.
+    /// Adds a station, which receives frames for this address and for groups.
     pub fn join(&self, mac: [u8; 6]) -> io::Result<Loopback> {
         let wake = Arc::new(Wake::new()?);
         let station = self.lock().stations.len();

@@ -18,7 +18,7 @@ use crate::{
     wire::{Arrived, Wire},
 };
 
-/// What the kernel shall keep of frames that were not taken yet.
+/// Receive buffer of the kernel for frames that were not taken yet.
 const RECEIVE_BYTES: usize = 4 << 20;
 
 /// A tag of a VLAN.
@@ -33,14 +33,14 @@ pub struct Packet {
 }
 
 impl Packet {
-    /// Nobody else on this machine has a device of this group at this interface, as long as this is
-    /// there.
+    /// Claims the interface: no other process on this machine has a device of this group at this
+    /// interface, as long as this exists.
     pub fn claim(&mut self, group: u32) -> Result<(), NotOurs> {
         self.station = Some(Station::of_group(self.socket.index(), group)?);
         Ok(())
     }
 
-    /// Hears what arrives at this interface for it, and for these groups of stations.
+    /// Receives the frames that arrive at this interface for it, and for these groups of stations.
     pub fn open(interface: &str, groups: &[Mac]) -> Result<Self, Failed> {
         let socket = Raw::open(interface, Hears::Nothing, None)?;
         // [offload-16]

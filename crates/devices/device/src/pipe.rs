@@ -1,10 +1,10 @@
-//! How a device that is a process is spoken to, and the format of vectors: a word of 16 bits,
+//! Protocol of a device that is a process, and the format of vectors: a word of 16 bits,
 //! big-endian, and a frame, again and again.
 //!
 //! The word's upper four bits are the port (0 network, 1 owner), the lower twelve the length of the
-//! frame. Into a target, a word of zero without a frame means that power goes and comes: the device
-//! forgets. Out of a target come the frames that it sent for one frame that went in, and then a
-//! word of zero; so that a difference has its place.
+//! frame. Into a target, a word of zero without a frame means a power cycle: the device forgets.
+//! Out of a target come the frames that it sent for one frame that went in, and then a word of
+//! zero; so that a difference has its place.
 
 use std::io::{self, Read, Write};
 
@@ -13,7 +13,7 @@ use quorate_offload::Port;
 /// Longest frame.
 pub const FRAME_BYTES_MAX: usize = 0xfff;
 
-/// What happens to a device.
+/// Input of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A frame arrives.
@@ -49,7 +49,7 @@ pub fn read_answer(from: &mut impl Read) -> io::Result<Option<Vec<Sent>>> {
     }
 }
 
-/// Port, and the frame if there is one.
+/// Reads the port, and the frame if there is one.
 fn read(from: &mut impl Read) -> io::Result<Option<(Port, Option<Vec<u8>>)>> {
     let mut word = [0; 2];
     match from.read_exact(&mut word[..1]) {

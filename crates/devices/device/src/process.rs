@@ -26,7 +26,7 @@ const REST: Duration = Duration::from_secs(1);
 /// go on without it.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Ends waits for processes when it is dropped, whoever waits.
+/// Ends all waits for processes when it is dropped, on any thread.
 #[derive(Debug)]
 pub struct Leash(#[expect(dead_code, reason = "its other end sees that it is closed")] PipeWriter);
 
@@ -34,7 +34,7 @@ pub struct Leash(#[expect(dead_code, reason = "its other end sees that it is clo
 #[derive(Clone, Debug)]
 pub(crate) struct Held(Arc<PipeReader>);
 
-/// A leash, and its other end.
+/// Returns a leash, and its other end.
 pub(crate) fn leash() -> io::Result<(Leash, Held)> {
     let (reader, writer) = pipe()?;
     Ok((Leash(writer), Held(Arc::new(reader))))
@@ -57,7 +57,7 @@ impl Process {
         Ok(Self { words, held, running, again_at: Instant::now() + REST })
     }
 
-    /// Whether it runs, as far as is known.
+    /// Returns whether it runs, as far as is known.
     pub(crate) const fn is_running(&self) -> bool {
         self.running.is_some()
     }

@@ -1,5 +1,5 @@
-//! What carries out the two programs of a device: the reference, in this thread, or something of
-//! its own ([`crate::boxed`]).
+//! Execution of the two programs of a device: by the reference, in this thread, or by separate
+//! processes ([`crate::boxed`]).
 
 use quorate_offload::{
     Acceptor, Cells, Coordinator, Counters, Out, Port, out::FRAMES_MAX, port::Program,
@@ -9,7 +9,7 @@ use crate::{process::Leash, settings::Settings};
 
 /// A coordinator and an acceptor, apart: who joins them hands on what one says to the other.
 pub trait Programs: Send {
-    /// One frame to one of them; `sent` is called with all that it sends.
+    /// Passes one frame to one of them; `sent` is called with all that it sends.
     fn step(
         &mut self,
         program: Program,
@@ -18,10 +18,10 @@ pub trait Programs: Send {
         sent: &mut dyn FnMut(Port, &[u8]),
     );
 
-    /// Power goes and comes: both forget everything ([offload-9]).
+    /// Makes both forget everything, as after a power cycle ([offload-9]).
     fn forget(&mut self);
 
-    /// How often they lost their memory by themselves; never falls.
+    /// Returns how often they lost their memory by themselves; never decreases.
     fn forgot(&self) -> u64 {
         0
     }
@@ -31,8 +31,8 @@ pub trait Programs: Send {
         None
     }
 
-    /// What became of frames, by reason: the acceptor's, the coordinator's. What is not known is
-    /// zero.
+    /// Returns the counts of frames by reason: the acceptor's, the coordinator's. Unknown counts
+    /// are zero.
     fn counters(&self) -> [Counters; 2];
 }
 

@@ -1,4 +1,4 @@
-//! What a device in user space is told once.
+//! Settings of a device in user space.
 
 use quorate_offload::{Address, Form, Routes, Setup, port::Shape};
 
@@ -11,13 +11,13 @@ pub struct Settings {
     pub cells: u32,
     /// Bytes of a value's room: whole words, at most [`quorate_offload::header::ROOM_BYTES_MAX`].
     pub room: usize,
-    /// What is around the header.
+    /// Form of the bytes around the header.
     pub form: Form,
-    /// Where it hears others, and its owner.
+    /// Address where it receives from others, and from its owner.
     pub own: Address,
     /// Reaches every device of the group, this one included: a group of stations.
     pub everybody: Address,
-    /// Where decisions go: everybody, or a group that clients are in, too.
+    /// Destination of decisions: all devices, or a group that clients are in, too.
     pub decisions: Address,
     /// Frames of each program that wait for the owner at most; more votes and decisions are lost,
     /// and counted.
@@ -25,7 +25,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Where the owner hears it. Nothing is sent there: such frames end in the owner's queue.
+    /// Returns the owner's address. Nothing is sent there: such frames end in the owner's queue.
     pub fn owner(&self) -> Address {
         let mut owner = self.own;
         // Locally administered, one station, and not the device's.
@@ -57,12 +57,13 @@ impl Settings {
         }
     }
 
-    /// Proposals and votes go to everybody: any of them may lead next.
+    /// Returns the routes of proposals and votes. They go to all devices, as any of them may lead
+    /// next.
     pub(crate) fn routes(&self) -> Routes {
         Routes::of(&[self.everybody]).expect("one route")
     }
 
-    /// Where decisions go.
+    /// Returns the routes of decisions.
     pub(crate) fn decisions(&self) -> Routes {
         Routes::of(&[self.decisions]).expect("one route")
     }

@@ -38,7 +38,7 @@ pub struct Software {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
     leash: Option<Leash>,
-    /// The last drain that was asked for, and whether the thread was told.
+    /// The last drain requested, and whether the thread was notified.
     drain: (u64, bool),
 }
 
@@ -57,7 +57,7 @@ impl Software {
         Self::start_with(settings, programs, wire, wake_owner)
     }
 
-    /// The same with other programs than the reference; they were told these settings.
+    /// The same with other programs than the reference, made with these settings.
     ///
     /// # Panics
     /// As [`Software::start`].
@@ -95,18 +95,19 @@ impl Software {
         })
     }
 
-    /// What became of frames, by reason, as of the last time that the device had nothing to do.
+    /// Returns the counts of frames by reason, as of the last time that the device had nothing to
+    /// do.
     pub fn counted(&self) -> Counted {
         let counted = self.shared.counted.lock();
         counted.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Power goes and comes: everything is forgotten, as devices do that are boxes of their own.
+    /// Makes it forget everything, as separate boxes do after a power cycle.
     pub fn forget(&mut self) {
         self.say(Said::Forget);
     }
 
-    /// Whether the thread was told.
+    /// Sends a message to the thread. Returns whether it was queued.
     fn say(&self, said: Said) -> bool {
         let told = match self.said.as_ref().map(|to| to.try_send(said)) {
             Some(Ok(())) => true,
@@ -178,7 +179,7 @@ impl Drop for Software {
         (self.said, self.leash) = (None, None);
         self.shared.wake.signal();
         if let Some(thread) = self.thread.take() {
-            // It panicked: there is nobody left to be told.
+            // It panicked: there is no one left to notify.
             let _ = thread.join();
         }
     }

@@ -1,7 +1,7 @@
 //! One device for each station: a lock of the network namespace, which goes with its process,
 //! however that ends.
 //!
-//! Devices at one interface have one address, so two of one group there would hear each other's
+//! Devices at one interface have one address, so two of one group there would receive each other's
 //! frames, and one of them none. The lock is a name among sockets, since those are of a network
 //! namespace, as interfaces are; files are of a mount namespace, and containers that share the
 //! network of their host need not share those.
@@ -20,7 +20,7 @@ pub struct Station(#[allow(dead_code, reason = "it is held")] net::UnixDatagram)
 pub enum NotOurs {
     /// A process has it.
     Taken,
-    /// It cannot be known.
+    /// The state cannot be known.
     Io(io::Error),
 }
 
@@ -36,12 +36,14 @@ impl fmt::Display for NotOurs {
 impl std::error::Error for NotOurs {}
 
 impl Station {
-    /// Of frames of this group, at the interface of this number of the thread's network namespace.
+    /// Claims the frames of this group, at the interface of this number of the thread's network
+    /// namespace.
     pub fn of_group(interface: u32, group: u32) -> Result<Self, NotOurs> {
         Self::named(&format!("quorate/device/{interface}/{group:08x}"))
     }
 
-    /// Of programs in the kernel there: an interface has one device of these, whichever its group.
+    /// Claims the programs in the kernel there: an interface has one device of these, whatever its
+    /// group.
     pub fn of_programs(interface: u32) -> Result<Self, NotOurs> {
         Self::named(&format!("quorate/device/{interface}/kernel"))
     }

@@ -17,7 +17,7 @@ use quorate_offload::port::{Came, Program};
 /// device.
 const ANSWERS: usize = 256;
 
-/// What both ends count.
+/// Counters of both ends.
 #[derive(Debug, Default)]
 struct Shared {
     waiting: [AtomicUsize; 2],
@@ -32,7 +32,7 @@ pub(crate) struct Filler {
     spare: Receiver<Vec<u8>>,
     shared: Arc<Shared>,
     most: usize,
-    /// Whether something was put since the owner was woken.
+    /// A frame was put since the owner was woken.
     filled: bool,
 }
 
@@ -44,7 +44,7 @@ pub(crate) struct Taker {
     shared: Arc<Shared>,
 }
 
-/// A queue of as many frames for each program.
+/// Returns a queue of this many frames for each program.
 pub(crate) fn tap(most: usize) -> (Filler, Taker) {
     let ((frames, taken), (spare, given)) = (channel(), channel());
     let shared = Arc::<Shared>::default();
@@ -61,7 +61,7 @@ const fn place(program: Program) -> usize {
 }
 
 impl Filler {
-    /// `is_answer`: the owner asked for it.
+    /// Queues a frame for the owner. `is_answer`: the owner asked for it.
     pub(crate) fn put(&mut self, (program, came): (Program, Came), frame: &[u8], is_answer: bool) {
         let waiting = &self.shared.waiting[place(program)];
         let most = self.most + if is_answer { ANSWERS } else { 0 };
@@ -79,12 +79,12 @@ impl Filler {
         self.filled = true;
     }
 
-    /// There is something to look at that is no frame.
+    /// Notes that there is something other than a frame to look at.
     pub(crate) const fn fill(&mut self) {
         self.filled = true;
     }
 
-    /// Whether the owner is to be woken.
+    /// Returns whether the owner is to be woken, and clears that.
     pub(crate) fn take_filled(&mut self) -> bool {
         std::mem::take(&mut self.filled)
     }

@@ -1,11 +1,11 @@
 //! Devices that talk by UDP, each datagram to one of them: no multicast is needed, and no rights.
 //!
-//! A datagram is what is behind the headers of a frame; the 42 bytes before it are made where it
-//! arrives, so that the programs see whole frames ([`Form::Udp`]). The kernel looked at its
-//! checksum.
+//! A datagram is the part of a frame after the headers; the 42 bytes before it are made where it
+//! arrives, so that the programs see whole frames ([`Form::Udp`]). The kernel checked its checksum.
 //!
-//! On loopback every user of the machine can send, and the kernel says truly from which port: there
-//! only members are heard ([offload-21]). In other networks who can send is trusted.
+//! On loopback every user of the machine can send, and the kernel reports the true source port:
+//! there only members are accepted ([offload-21]). In other networks all possible senders are
+//! trusted.
 
 use std::{
     io,
@@ -22,7 +22,7 @@ use quorate_offload::{
 
 use crate::wire::{Arrived, Wire};
 
-/// The address of a device that hears datagrams there.
+/// Returns the address of a device that receives datagrams there.
 pub fn address(at: SocketAddrV4) -> Address {
     let (ip, port) = (at.ip().octets(), at.port());
     let [high, low] = port.to_be_bytes();
@@ -35,17 +35,17 @@ pub fn address(at: SocketAddrV4) -> Address {
     }
 }
 
-/// Everybody of a group, whoever that is: see [`Members`].
+/// Returns the address of all devices of a group: see [`Members`].
 pub const fn everybody(port: u16) -> Address {
     Address { mac: [3, 0, 0, 0, 0, 1], ip: [224, 0, 0, 1], port }
 }
 
-/// Who is reached by what is for everybody; may be set at any time. Clones are the same one.
+/// Receivers of frames for all; may be set at any time. Clones are the same one.
 #[derive(Clone, Debug, Default)]
 pub struct Members(Arc<Mutex<Vec<SocketAddrV4>>>);
 
 impl Members {
-    /// From now on these. The device itself may be among them, and gets nothing by the wire.
+    /// Sets the members. The device itself may be among them, and gets nothing by the wire.
     pub fn set(&self, members: Vec<SocketAddrV4>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = members;
     }
@@ -57,14 +57,14 @@ pub struct Udp {
     socket: UdpSocket,
     own: SocketAddrV4,
     members: Members,
-    /// Whether anybody else is heard.
+    /// Frames of other senders are accepted.
     heeds_strangers: bool,
     strangers: u64,
     bytes: Box<[u8]>,
 }
 
 impl Udp {
-    /// Hears datagrams at this address; port 0 is any free one.
+    /// Receives datagrams at this address; port 0 is any free one.
     pub fn bind(at: SocketAddrV4, members: Members) -> io::Result<Self> {
         let socket = UdpSocket::bind(at)?;
         socket.set_nonblocking(true)?;
@@ -81,12 +81,12 @@ impl Udp {
         })
     }
 
-    /// Where others reach it.
+    /// Returns its address for others.
     pub const fn own(&self) -> SocketAddrV4 {
         self.own
     }
 
-    /// One datagram; `None`: nothing is there.
+    /// Reads one datagram; `None` if there is none.
     fn take(&mut self) -> Option<(usize, SocketAddr)> {
         loop {
             match self.socket.recv_from(&mut self.bytes) {
@@ -173,7 +173,7 @@ mod tests {
 
     use super::*;
 
-    /// [offload-21] A whole frame, from a member and from somebody else on the machine.
+    /// [offload-21] A whole frame, from a member and from another sender on the machine.
     #[test]
     fn on_loopback_only_members_are_heard() {
         let bind = || {

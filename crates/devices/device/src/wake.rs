@@ -17,13 +17,12 @@ impl Wake {
         Ok(Self(eventfd(0, flags)?))
     }
 
-    /// There is something. Fails only if the counter is full: it is readable then.
+    /// Makes it readable. Fails only if the counter is full: it is readable then.
     pub(crate) fn signal(&self) {
         let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 
-    /// Not readable any more, until the next signal. Whoever drains looks for what was signalled
-    /// after it.
+    /// Makes it unreadable until the next signal. The caller looks for work after it drains.
     pub(crate) fn drain(&self) {
         let _ = rustix::io::read(&self.0, &mut [0; 8]);
     }

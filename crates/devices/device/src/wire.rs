@@ -18,12 +18,12 @@ impl Arrived {
         self.count = 0;
     }
 
-    /// Whether there is no room for one more.
+    /// Returns whether there is no room for one more.
     pub fn is_full(&self) -> bool {
         self.count == Self::MAX
     }
 
-    /// One more, empty, to be filled.
+    /// Adds one more frame, empty, to be filled.
     pub fn push(&mut self) -> &mut Vec<u8> {
         if self.frames.len() == self.count {
             self.frames.push(Vec::new());
@@ -34,12 +34,12 @@ impl Arrived {
         frame
     }
 
-    /// The last one was none.
+    /// Removes the last one, which was no frame.
     pub fn drop_last(&mut self) {
         self.count = self.count.saturating_sub(1);
     }
 
-    /// All of them.
+    /// Returns all frames.
     pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
         self.frames[..self.count].iter().map(Vec::as_slice)
     }
@@ -58,6 +58,6 @@ pub trait Wire: Send + 'static {
         0
     }
 
-    /// Readable while something is there to be received.
+    /// Returns a descriptor that is readable while there is something to receive.
     fn socket(&self) -> BorrowedFd<'_>;
 }

@@ -24,43 +24,43 @@ use crate::{
 /// Calls of the owner that are carried out before others have a turn.
 const CALLS_MAX: usize = 256;
 
-/// What the owner's handle says to the thread.
+/// Message of the owner's handle to the thread.
 #[derive(Debug)]
 pub(crate) enum Said {
     Frame(Program, Vec<u8>),
-    /// It is for others.
+    /// A frame for others.
     Sent(Vec<u8>),
-    /// Tell this number: no step runs that began before.
+    /// Report this number: no step runs that began before.
     Drain(u64),
     /// Power goes and comes.
     Forget,
 }
 
-/// What became of frames, by reason.
+/// Counts of frames by reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counted {
     /// In the acceptor.
     pub acceptor: Counters,
     /// In the coordinator.
     pub coordinator: Counters,
-    /// Of those who may not be heard ([`crate::Wire::strangers`]).
+    /// Frames of senders that are not accepted ([`crate::Wire::strangers`]).
     pub strangers: u64,
 }
 
-/// What thread and handle share beside their queues.
+/// State that thread and handle share in addition to their queues.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) wake: Wake,
     /// The last drain that is over. It is stored after everything that steps before it answered was
     /// put.
     pub(crate) drained: AtomicU64,
-    /// How often the programs lost their memory by themselves.
+    /// Times that the programs lost their memory by themselves.
     pub(crate) forgot: AtomicU64,
     /// As of the last time that the thread had nothing to do.
     pub(crate) counted: Mutex<Counted>,
 }
 
-/// Where the host's frames go.
+/// Destinations of the host's frames.
 struct Ways<'a, W> {
     wire: &'a mut W,
     tap: &'a mut Filler,
@@ -81,7 +81,7 @@ impl<W: Wire> Sink for Ways<'_, W> {
     }
 }
 
-/// Until the handle is gone.
+/// Runs until the handle is gone.
 pub(crate) fn work(
     settings: &Settings,
     programs: Box<dyn Programs>,

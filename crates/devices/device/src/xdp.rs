@@ -7,10 +7,10 @@
 //! hand, the ring of the tap, links of XDP and tc. The programs are C, since no Rust that is
 //! released compiles to eBPF with the standard tools.
 //!
-//! Reading order: [`Settings`] (what a device is told), [`Device`] (in the kernel; frames in and
-//! out, counters, the tap), [`control`] (what an owner asks), [`Hook`] (where frames come from),
-//! [`Pins`] (a device outlives its owner), [`Host`] (both programs at an interface, behind the port
-//! that owners have), [`Health`], [`end_orphans`] (what killed owners left).
+//! Reading order: [`Settings`] (settings of a device), [`Device`] (in the kernel; frames in and
+//! out, counters, the tap), [`control`] (requests of an owner), [`Hook`] (source of frames),
+//! [`Pins`] (a device outlives its owner), [`Host`] (both programs at an interface, in the form of
+//! the port that owners have), [`Health`], [`end_orphans`] (devices of killed owners).
 
 mod claim;
 pub mod compile;

@@ -8,7 +8,7 @@ use crate::{
     header::REPEAT,
 };
 
-/// What an acceptor is armed with; changes as one ([offload-17]).
+/// Record that an acceptor is armed with; changes as one ([offload-17]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arm {
     /// The only ballot that it votes in.
@@ -17,7 +17,7 @@ pub struct Arm {
     pub position: u8,
     /// Lowest slot that it votes for.
     pub floor: u64,
-    /// Where votes go.
+    /// Destinations of votes.
     pub votes: Routes,
 }
 
@@ -25,7 +25,7 @@ pub struct Arm {
 #[derive(Debug)]
 pub struct Acceptor<'a> {
     device: Device<'a>,
-    /// Where votes go when a frame arms it.
+    /// Destinations of votes when a frame arms it.
     votes: Routes,
     armed: Option<Arm>,
     /// Highest ballot that it was armed with.
@@ -33,7 +33,7 @@ pub struct Acceptor<'a> {
 }
 
 impl<'a> Acceptor<'a> {
-    /// Without a boot, and not armed.
+    /// Creates an acceptor without a boot, and not armed.
     ///
     /// # Panics
     /// If the room is no multiple of 8, or above 1408 bytes.
@@ -41,14 +41,14 @@ impl<'a> Acceptor<'a> {
         Self { device: Device::new(setup, 0, cells), votes, armed: None, last: PackedBallot::NONE }
     }
 
-    /// Power went and came: everything is forgotten ([offload-9]).
+    /// Forgets everything, as after a power cycle ([offload-9]).
     pub fn forget(&mut self) {
         self.device.forget();
         self.armed = None;
         self.last = PackedBallot::NONE;
     }
 
-    /// How it stands.
+    /// Returns its state.
     pub fn state(&self) -> State {
         let armed = self.armed.as_ref();
         State {
@@ -61,7 +61,7 @@ impl<'a> Acceptor<'a> {
         }
     }
 
-    /// What it was told when it was made.
+    /// Returns the setup that it was made with.
     pub(crate) const fn setup(&self) -> &Setup {
         &self.device.setup
     }
@@ -71,12 +71,12 @@ impl<'a> Acceptor<'a> {
         &self.device.counters
     }
 
-    /// The vote of a slot, in whatever ballot, also when disarmed ([offload-7], [offload-8]).
+    /// Returns the vote of a slot, in any ballot, also when disarmed ([offload-7], [offload-8]).
     pub fn vote(&self, slot: u64) -> Option<(&Cell, &[u8])> {
         self.device.held(slot)
     }
 
-    /// The device's boot, if it has none yet.
+    /// Sets the device's boot, if it has none yet.
     pub fn begin(&mut self, boot: u32) -> Result<(), Reason> {
         self.device.order.begin(boot)
     }
@@ -97,7 +97,7 @@ impl<'a> Acceptor<'a> {
         if arm.ballot < self.last {
             return Err(Reason::Ballot);
         }
-        // [offload-6] A cell never returns to a lower slot, whoever arms.
+        // [offload-6] A cell never returns to a lower slot, whichever owner arms.
         if arm.floor < self.device.floor {
             return Err(Reason::Floor);
         }
@@ -125,7 +125,7 @@ impl<'a> Acceptor<'a> {
         Ok(())
     }
 
-    /// One frame.
+    /// Processes one frame.
     pub fn step(&mut self, from: Port, frame: &[u8], out: &mut Out<'_>) -> Verdict {
         match arrive(&self.device.setup, from, frame) {
             Ok(asked) => self.on_arrival(&asked, out),
@@ -133,12 +133,12 @@ impl<'a> Acceptor<'a> {
         }
     }
 
-    /// One frame that is none, or none of the group.
+    /// Counts a frame that is none, or none of the group.
     pub(crate) fn turn_away(&mut self, reason: Reason) -> Verdict {
         self.device.turn_away(reason)
     }
 
-    /// One frame that is whole, and of the group.
+    /// Processes one frame that is whole, and of the group.
     pub(crate) fn on_arrival(&mut self, asked: &Admitted<'_>, out: &mut Out<'_>) -> Verdict {
         if let Err(reason) = accept(asked, takes) {
             return self.device.turn_away(reason);
@@ -178,7 +178,7 @@ impl<'a> Acceptor<'a> {
             self.device.send_all(asked, &armed.votes, &header, Some(room), out);
             return Ok(());
         }
-        // One step: nobody sees a cell between check and write.
+        // One step: no reader sees a cell between check and write.
         let cell = Cell {
             ballot: armed.ballot,
             slot,
@@ -204,8 +204,8 @@ impl<'a> Acceptor<'a> {
         Ok(())
     }
 
-    /// [offload-7] [offload-8] The owner reads out what it fenced, so it is answered when disarmed,
-    /// too.
+    /// [offload-7] [offload-8] Answers a read: also when disarmed, as the owner reads out what it
+    /// fenced.
     fn on_read(&self, asked: &Admitted<'_>, out: &mut Out<'_>) -> Result<(), Reason> {
         let state = self.state();
         let header = Header {

@@ -1,5 +1,5 @@
-//! What every program asks of a frame before it looks at what it says, in this order; all devices
-//! have the same one.
+//! Checks that every program makes of a frame before it looks at the contents, in this order; all
+//! devices have the same one.
 
 use crate::{
     Address, Form, Header, Port, Reason, Setup, Type,
@@ -10,26 +10,27 @@ use crate::{
 /// A frame of the group that is whole.
 #[derive(Clone, Copy, Debug)]
 pub struct Admitted<'a> {
-    /// Where it arrived.
+    /// Port of arrival.
     pub from: Port,
-    /// What is around the header.
+    /// Form of the frame around the header.
     pub form: Form,
     /// All of it.
     pub frame: &'a [u8],
-    /// What it says.
+    /// Header of the frame.
     pub header: Header,
     /// The value's room.
     pub room: &'a [u8],
 }
 
 impl Admitted<'_> {
-    /// Who sent it; `None` if that is no single station's address. Not more than the frame says.
+    /// Returns the sender's address; `None` if that is not of a single station. It is only as true
+    /// as the frame.
     pub fn source(&self) -> Option<Address> {
         self.form.from(self.frame)
     }
 }
 
-/// A whole frame of the group for this station, whatever it asks or says; or why it is none
+/// Returns a whole frame of the group for this station, whatever its contents; or why it is none
 /// ([offload-16]).
 pub fn arrive<'a>(setup: &Setup, from: Port, frame: &'a [u8]) -> Result<Admitted<'a>, Reason> {
     let form = Form::of(frame, setup.own.port)?;
@@ -69,7 +70,7 @@ pub fn admit<'a>(
     Ok(arrived)
 }
 
-/// The second half of it, of a frame that arrived whole.
+/// Makes the second half of the checks, of a frame that arrived whole.
 pub(crate) fn accept(arrived: &Admitted<'_>, takes: fn(&Header) -> bool) -> Result<(), Reason> {
     let header = &arrived.header;
     if !takes(header) {
@@ -90,12 +91,12 @@ pub(crate) fn accept(arrived: &Admitted<'_>, takes: fn(&Header) -> bool) -> Resu
     Ok(())
 }
 
-/// Whether it is for the coordinator, where the type does not tell.
+/// Returns whether the frame is for the coordinator, where the type alone does not decide that.
 pub(crate) const fn is_for_coordinator(header: &Header) -> bool {
     header.flags & COORDINATOR != 0
 }
 
-/// [offload-17] Only the owner asks this.
+/// [offload-17] Returns whether only the owner may send this type.
 pub(crate) const fn is_control(kind: Type) -> bool {
     matches!(
         kind,

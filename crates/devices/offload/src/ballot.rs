@@ -13,14 +13,15 @@ impl PackedBallot {
     /// No ballot: a device that is not armed, a cell without a vote.
     pub const NONE: Self = Self(0);
 
-    /// `None` if it does not fit: such a ballot is not offloaded, and never cut ([offload-5]).
+    /// Packs a ballot; `None` if it does not fit: such a ballot is not offloaded, and never cut
+    /// ([offload-5]).
     pub fn of(ballot: Ballot) -> Option<Self> {
         let era = u16::try_from(ballot.era.0).ok()?;
         let node = u16::try_from(ballot.node.0).ok()?;
         Some(Self(u64::from(era) << 48 | u64::from(ballot.round) << 16 | u64::from(node)))
     }
 
-    /// The same ballot, as the core has it.
+    /// Returns the same ballot, as the core has it.
     pub fn ballot(self) -> Ballot {
         let [a, b, c, d, e, f, g, h] = self.0.to_be_bytes();
         Ballot {

@@ -6,10 +6,10 @@ use core::ops::{Deref, DerefMut};
 
 use crate::{Descriptor, PackedBallot};
 
-/// What a device knows of one slot, but for the bytes.
+/// State of one slot in a device, except for the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cell {
-    /// Of the vote, or of the proposal; none: never used.
+    /// Ballot of the vote, or of the proposal; none: never used.
     pub ballot: PackedBallot,
     /// Which slot it is about.
     pub slot: u64,
@@ -26,13 +26,13 @@ impl Cell {
     pub const EMPTY: Self =
         Self { ballot: PackedBallot::NONE, slot: 0, value: Descriptor::NONE, sum: 0, voters: 0 };
 
-    /// Whether it holds this slot, as it is in this ballot.
+    /// Returns whether it holds this slot in this ballot.
     pub fn holds(&self, ballot: PackedBallot, slot: u64) -> bool {
         self.ballot == ballot && self.slot == slot
     }
 }
 
-/// Whose memory it is.
+/// Memory of the cells, lent or owned.
 #[derive(Debug)]
 enum Memory<'a, T> {
     Lent(&'a mut [T]),
@@ -68,7 +68,7 @@ pub struct Cells<'a> {
 }
 
 impl Cells<'static> {
-    /// All empty, in memory of their own; allocated here, and never again.
+    /// Returns empty cells in memory of their own; allocated here, and never again.
     ///
     /// # Panics
     /// If the number of cells is no power of two below 2^32.
@@ -84,7 +84,7 @@ impl Cells<'static> {
 }
 
 impl<'a> Cells<'a> {
-    /// All empty. `rooms` has one room for each cell.
+    /// Returns empty cells in lent memory. `rooms` has one room for each cell.
     ///
     /// # Panics
     /// If the number of cells is no power of two below 2^32, or the rooms are not as many.
@@ -97,18 +97,18 @@ impl<'a> Cells<'a> {
         this
     }
 
-    /// As after power came back.
+    /// Empties all cells, as after a power cycle.
     pub(crate) fn clear(&mut self) {
         self.cells.fill(Cell::EMPTY);
         self.rooms.fill(0);
     }
 
-    /// How many.
+    /// Returns the number of cells.
     pub fn count(&self) -> u32 {
         u32::try_from(self.cells.len()).expect("checked when made")
     }
 
-    /// Whether a slot lies within the ring above this floor.
+    /// Returns whether a slot lies within the ring above this floor.
     pub(crate) fn is_within(&self, floor: u64, slot: u64) -> bool {
         // Not `floor + N`, which may not be a number ([offload-6]).
         slot >= floor && slot - floor < u64::from(self.count())
@@ -119,7 +119,7 @@ impl<'a> Cells<'a> {
         usize::try_from(slot & mask).expect("an index of 32 bits")
     }
 
-    /// The cell that this slot lives in, whatever it holds.
+    /// Returns the cell for this slot, whatever it holds.
     pub(crate) fn at(&self, slot: u64) -> &Cell {
         &self.cells[self.index(slot)]
     }
@@ -129,13 +129,13 @@ impl<'a> Cells<'a> {
         &mut self.cells[index]
     }
 
-    /// The bytes of that cell.
+    /// Returns the bytes of that cell.
     pub(crate) fn room(&self, slot: u64) -> &[u8] {
         let index = self.index(slot);
         &self.rooms[index * self.room..][..self.room]
     }
 
-    /// Cell and bytes, at once: nobody sees one without the other.
+    /// Writes cell and bytes at once: no reader sees one without the other.
     pub(crate) fn put(&mut self, cell: Cell, room: &[u8]) {
         let index = self.index(cell.slot);
         self.cells[index] = cell;

@@ -1,7 +1,7 @@
 //! One's-complement sums, as IP and UDP have them, and the CRC-32C of values.
 
-/// The one's-complement sum of bytes as big-endian words of 16 bits, added to one before it. Zero
-/// only if everything is.
+/// Returns the one's-complement sum of bytes as big-endian words of 16 bits, added to an earlier
+/// one. Zero only if everything is.
 pub fn sum(before: u16, bytes: &[u8]) -> u16 {
     let mut wide = u64::from(before);
     let (words, rest) = bytes.as_chunks::<2>();
@@ -14,7 +14,7 @@ pub fn sum(before: u16, bytes: &[u8]) -> u16 {
     fold(wide)
 }
 
-/// The sum of words that were added without carry.
+/// Returns the sum of words that were added without carry.
 const fn fold(wide: u64) -> u16 {
     let mut wide = wide;
     while wide > 0xffff {
@@ -23,8 +23,8 @@ const fn fold(wide: u64) -> u16 {
     (wide & 0xffff) as u16
 }
 
-/// What a UDP header says of this sum: the complement, and all ones for zero, which would mean
-/// none.
+/// Returns the field of a UDP header for this sum: the complement, and all ones for zero, which
+/// would mean none.
 pub const fn udp(sum: u16) -> u16 {
     match !sum {
         0 => 0xffff,
@@ -32,7 +32,7 @@ pub const fn udp(sum: u16) -> u16 {
     }
 }
 
-/// CRC-32C of a value, made by its origin and looked at by who learns it.
+/// Returns the CRC-32C of a value, made by its origin and checked by learners.
 pub fn crc32c(bytes: &[u8]) -> u32 {
     !bytes
         .iter()

@@ -14,7 +14,7 @@ use crate::{PackedBallot, Reason};
 /// Names one call of an owner.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Number {
-    /// Of the device that is meant; never 0.
+    /// Boot of the addressed device; never 0.
     pub device_boot: u32,
     /// The owner's process start.
     pub owner_boot: u32,
@@ -22,10 +22,10 @@ pub struct Number {
     pub counter: u64,
 }
 
-/// How a device stands.
+/// State of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct State {
-    /// 0: it was told none since power came.
+    /// Boot of the device; 0: none since power came.
     pub boot: u32,
     /// None: it is not armed.
     pub ballot: PackedBallot,
@@ -33,13 +33,13 @@ pub struct State {
     pub position: u8,
     /// Lowest slot that is not forgotten.
     pub floor: u64,
-    /// Next slot that a coordinator gives out; 0 in an acceptor.
+    /// Next slot that a coordinator assigns; 0 in an acceptor.
     pub next: u64,
-    /// Whether its decisions are hints.
+    /// Decisions are hints.
     pub hint: bool,
 }
 
-/// Whose calls were heard.
+/// Last call accepted, by process start and number.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Order {
     boot: u32,
@@ -51,7 +51,7 @@ impl Order {
         self.boot
     }
 
-    /// A device that forgot everything is told who it is from now on; it never changes after that.
+    /// Sets the boot of a device that forgot everything; it never changes after that.
     pub(crate) fn begin(&mut self, boot: u32) -> Result<(), Reason> {
         if boot == 0 || (self.boot != 0 && self.boot != boot) {
             return Err(Reason::Boot);
@@ -60,8 +60,8 @@ impl Order {
         Ok(())
     }
 
-    /// [offload-17] Only calls for this boot, and only upwards: an *arm* that is late comes after
-    /// its fence.
+    /// [offload-17] Accepts only calls for this boot, and only upwards: an *arm* that is late comes
+    /// after its fence.
     pub(crate) fn admit(&mut self, number: Number) -> Result<(), Reason> {
         // [offload-9] A device without a boot takes none.
         if self.boot == 0 || number.device_boot != self.boot {

@@ -1,4 +1,4 @@
-//! The coordinator: gives out slots of one ballot, proposes values in them, counts votes.
+//! The coordinator: assigns slots of one ballot, proposes values in them, counts votes.
 
 use crate::{
     Cell, Cells, Counters, Header, Number, Out, PackedBallot, Port, Reason, Routes, Setup, State,
@@ -8,32 +8,32 @@ use crate::{
     header::{COORDINATOR, HINT, REPEAT},
 };
 
-/// What a coordinator is started with; changes as one ([offload-17]).
+/// Record that a coordinator is started with; changes as one ([offload-17]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Start {
-    /// The only ballot that it gives out slots of.
+    /// The only ballot that it assigns slots of.
     pub ballot: PackedBallot,
     /// One past the leader's last proposal ([offload-5]).
     pub first: u64,
-    /// The first slot that it does not give out.
+    /// The first slot that it does not assign.
     pub limit: u64,
-    /// Any so many of the members decide ([offload-10]).
+    /// Any quorum of this many members decides ([offload-10]).
     pub quorum: u8,
-    /// How many positions there are.
+    /// Number of positions.
     pub members: u8,
-    /// Whether votes are volatile where durable ones are wanted: decisions are hints.
+    /// Votes are volatile where durable ones are wanted: decisions are hints.
     pub hint: bool,
-    /// Where proposals go.
+    /// Destinations of proposals.
     pub proposals: Routes,
-    /// Where decisions go.
+    /// Destinations of decisions.
     pub decisions: Routes,
 }
 
-/// Proposes, counts, and keeps values until it is told to forget.
+/// Proposes, counts, and keeps values until the floor passes them.
 #[derive(Debug)]
 pub struct Coordinator<'a> {
     device: Device<'a>,
-    /// Where frames go when a frame starts it.
+    /// Destinations of proposals when a frame starts it.
     proposals: Routes,
     decisions: Routes,
     started: Option<Start>,
@@ -44,7 +44,7 @@ pub struct Coordinator<'a> {
 }
 
 impl<'a> Coordinator<'a> {
-    /// Without a boot, and stopped.
+    /// Creates a coordinator without a boot, and stopped.
     ///
     /// # Panics
     /// If the room is no multiple of 8, or above 1408 bytes.
@@ -59,7 +59,7 @@ impl<'a> Coordinator<'a> {
         }
     }
 
-    /// Power went and came: everything is forgotten ([offload-9]).
+    /// Forgets everything, as after a power cycle ([offload-9]).
     pub fn forget(&mut self) {
         self.device.forget();
         self.started = None;
@@ -67,7 +67,7 @@ impl<'a> Coordinator<'a> {
         self.last = PackedBallot::NONE;
     }
 
-    /// How it stands.
+    /// Returns its state.
     pub fn state(&self) -> State {
         let started = self.started.as_ref();
         State {
@@ -80,7 +80,7 @@ impl<'a> Coordinator<'a> {
         }
     }
 
-    /// What it was told when it was made.
+    /// Returns the setup that it was made with.
     pub(crate) const fn setup(&self) -> &Setup {
         &self.device.setup
     }
@@ -90,31 +90,31 @@ impl<'a> Coordinator<'a> {
         &self.device.counters
     }
 
-    /// [offload-18] One past the last slot that was given out: the index of reads that arrived
+    /// [offload-18] Returns one past the last assigned slot: the index of reads that arrived
     /// before.
     pub const fn next(&self) -> u64 {
         self.next
     }
 
-    /// [offload-12] What was proposed in a slot, also when stopped. Who takes back adopts it; if
-    /// there is nothing, nothing ever left, since values are stored before frames leave.
+    /// [offload-12] Returns the proposal in a slot, also when stopped. A leader that withdraws
+    /// adopts it; if there is none, none ever left, since values are stored before frames leave.
     pub fn proposal(&self, slot: u64) -> Option<(&Cell, &[u8])> {
         self.device.held(slot)
     }
 
-    /// The device's boot, if it has none yet.
+    /// Sets the device's boot, if it has none yet.
     pub fn begin(&mut self, boot: u32) -> Result<(), Reason> {
         self.device.order.begin(boot)
     }
 
-    /// [offload-5] Gives out slots of this ballot from now on.
+    /// [offload-5] Assigns slots of this ballot from now on.
     pub fn start(&mut self, number: Number, start: Start) -> Result<(), Reason> {
         self.device.order.admit(number)?;
         let counts = 1 <= start.quorum && start.quorum <= start.members && start.members <= 16;
         if start.ballot == PackedBallot::NONE || !counts {
             return Err(Reason::Range);
         }
-        // [offload-17] Drained, and not merely told otherwise.
+        // [offload-17] A started one has to be drained first, not merely started with other values.
         if self.started.is_some() {
             return Err(Reason::Armed);
         }
@@ -128,18 +128,17 @@ impl<'a> Coordinator<'a> {
         }
         self.last = start.ballot;
         self.next = start.first;
-        // What was given out before was adopted, or it would not be started again: its cells are
-        // free.
+        // Slots assigned before were adopted, or it would not be started again: its cells are free.
         self.device.floor = start.first;
         self.started = Some(start);
         Ok(())
     }
 
-    /// [offload-14] Forgets proposals below, and gives out slots up to this limit. Neither falls.
+    /// [offload-14] Forgets proposals below, and assigns slots up to this limit. Neither falls.
     pub fn raise_floor(&mut self, number: Number, floor: u64, limit: u64) -> Result<(), Reason> {
         self.device.order.admit(number)?;
         let start = self.started.as_mut().ok_or(Reason::Disarmed)?;
-        // What is above the next slot was not given out, so it is not decided.
+        // Slots above the next were not assigned, so they are not decided.
         if floor < self.device.floor || floor > self.next || limit < start.limit {
             return Err(Reason::Floor);
         }
@@ -148,14 +147,14 @@ impl<'a> Coordinator<'a> {
         Ok(())
     }
 
-    /// [offload-12] Gives out no more slots and counts nothing; `next` and cells stay to be read.
+    /// [offload-12] Assigns no more slots and counts nothing; `next` and cells stay to be read.
     pub fn stop(&mut self, number: Number) -> Result<(), Reason> {
         self.device.order.admit(number)?;
         self.started = None;
         Ok(())
     }
 
-    /// One frame.
+    /// Processes one frame.
     pub fn step(&mut self, from: Port, frame: &[u8], out: &mut Out<'_>) -> Verdict {
         match arrive(&self.device.setup, from, frame) {
             Ok(asked) => self.on_arrival(&asked, out),
@@ -163,7 +162,7 @@ impl<'a> Coordinator<'a> {
         }
     }
 
-    /// One frame that is whole, and of the group.
+    /// Processes one frame that is whole, and of the group.
     pub(crate) fn on_arrival(&mut self, asked: &Admitted<'_>, out: &mut Out<'_>) -> Verdict {
         if let Err(reason) = accept(asked, takes) {
             return self.device.turn_away(reason);
@@ -180,8 +179,8 @@ impl<'a> Coordinator<'a> {
         self.device.finish(asked, reason, &self.state(), out)
     }
 
-    /// [offload-14] The cell is claimed, then `next` raised, as one step. Beyond: full, and the
-    /// sender is told.
+    /// [offload-14] Claims the cell, then raises `next`, as one step. Beyond: full, and the sender
+    /// gets a refusal.
     fn on_submit(&mut self, asked: &Admitted<'_>, out: &mut Out<'_>) -> Result<(), Reason> {
         let start = self.started.as_ref().ok_or(Reason::Disarmed)?;
         let slot = self.next;
@@ -193,7 +192,7 @@ impl<'a> Coordinator<'a> {
             slot,
             value: asked.header.value,
             sum: asked.header.sum,
-            // Its own proposal is nobody's vote ([offload-10]).
+            // Its own proposal is no vote ([offload-10]).
             voters: 0,
         };
         // Stored before it leaves ([offload-12]).
@@ -243,7 +242,7 @@ impl<'a> Coordinator<'a> {
         Ok(())
     }
 
-    /// [offload-19] The owner names the oldest undecided slot; it is proposed again, as it was.
+    /// [offload-19] Proposes a slot again, as it was: the owner names the oldest undecided one.
     fn on_tick(&self, asked: &Admitted<'_>, out: &mut Out<'_>) -> Result<(), Reason> {
         let start = self.started.as_ref().ok_or(Reason::Disarmed)?;
         let slot = asked.header.slot;

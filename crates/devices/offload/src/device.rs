@@ -1,5 +1,4 @@
-//! What a coordinator and an acceptor have in common: cells, counters, the order of control, and
-//! how they answer.
+//! Common parts of coordinator and acceptor: cells, counters, the order of control, and answers.
 
 use crate::{
     Address, Cell, Cells, Counters, Descriptor, Header, Out, PackedBallot, Port, Reason, Routes,
@@ -10,7 +9,7 @@ use crate::{
     header::{HINT, ROOM_BYTES_MAX},
 };
 
-/// All that a device remembers beside the record it is armed with.
+/// State of a device except for the record that it is armed with.
 #[derive(Debug)]
 pub(crate) struct Device<'a> {
     pub(crate) setup: Setup,
@@ -35,7 +34,7 @@ impl<'a> Device<'a> {
         }
     }
 
-    /// Power went and came.
+    /// Forgets everything, as after a power cycle.
     pub(crate) fn forget(&mut self) {
         self.cells.clear();
         self.counters = Counters::default();
@@ -43,13 +42,13 @@ impl<'a> Device<'a> {
         self.floor = 0;
     }
 
-    /// What was not admitted.
+    /// Counts a frame that was not admitted.
     pub(crate) fn turn_away(&mut self, reason: Reason) -> Verdict {
         self.counters.count(reason);
         if reason.passes() { Verdict::Pass } else { Verdict::Taken }
     }
 
-    /// Ends a step: counts, and tells the sender why not.
+    /// Ends a step: counts, and sends the refusal if one is due.
     pub(crate) fn finish(
         &mut self,
         asked: &Admitted<'_>,
@@ -59,7 +58,7 @@ impl<'a> Device<'a> {
     ) -> Verdict {
         let mut reason = reason;
         if reason.answers() {
-            // The owner is where the setup says, whoever a call claims to be from.
+            // The owner's address is that of the setup, whatever source a call claims.
             let to =
                 if is_control(asked.header.kind) { Some(self.setup.owner) } else { asked.source() };
             match to {
@@ -71,7 +70,7 @@ impl<'a> Device<'a> {
         Verdict::Taken
     }
 
-    /// The frame itself goes back, so that the sender knows which one; slot, descriptor and room
+    /// Sends the frame itself back, which identifies it to the sender; slot, descriptor and room
     /// are its own.
     fn refuse(
         &self,
@@ -94,7 +93,7 @@ impl<'a> Device<'a> {
         self.send(asked, asked.from, to, &header, None, out);
     }
 
-    /// The state, to the owner.
+    /// Sends the state to the owner.
     pub(crate) fn done(&self, asked: &Admitted<'_>, state: &State, out: &mut Out<'_>) {
         let hint = if state.hint { HINT } else { 0 };
         let room = u16::try_from(self.setup.room).expect("a room of at most 1408 bytes");
@@ -122,15 +121,15 @@ impl<'a> Device<'a> {
         self.send(asked, Port::Owner, &self.setup.owner, &header, None, out);
     }
 
-    /// What the cell of a slot holds, also if it is another ballot's; nothing if it is another
-    /// slot's ([offload-7]).
+    /// Returns the contents of a slot's cell, also if it is another ballot's; `None` if it is
+    /// another slot's ([offload-7]).
     pub(crate) fn held(&self, slot: u64) -> Option<(&Cell, &[u8])> {
         let cell = self.cells.at(slot);
         let held = cell.ballot != PackedBallot::NONE && cell.slot == slot;
         held.then(|| (cell, self.cells.room(slot)))
     }
 
-    /// An answer that shows a cell: header and bytes.
+    /// Returns an answer that shows a cell: header and bytes.
     pub(crate) fn shown(&self, header: Header) -> (Header, &[u8]) {
         const NOTHING: [u8; ROOM_BYTES_MAX] = [0; ROOM_BYTES_MAX];
         let (voted, value, sum, room) = match self.held(header.slot) {
@@ -141,7 +140,7 @@ impl<'a> Device<'a> {
         (header, room)
     }
 
-    /// One frame for each route.
+    /// Sends one frame for each route.
     pub(crate) fn send_all(
         &self,
         asked: &Admitted<'_>,
@@ -155,7 +154,7 @@ impl<'a> Device<'a> {
         }
     }
 
-    /// The frame that arrived, rewritten; with other bytes in its room, or its own.
+    /// Sends the frame that arrived, rewritten; with other bytes in its room, or its own.
     pub(crate) fn send(
         &self,
         asked: &Admitted<'_>,

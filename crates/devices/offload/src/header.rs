@@ -12,22 +12,22 @@ pub const MAGIC: u8 = 0xb1;
 
 /// A decision that counted no durable votes ([offload-10]).
 pub const HINT: u16 = 1;
-/// It was sent before.
+/// The frame was sent before.
 pub const REPEAT: u16 = 2;
 /// A tag stands behind the value. No program here takes such frames.
 pub const KEYED: u16 = 4;
-/// To or from a coordinator, where the type alone does not tell.
+/// To or from a coordinator, where the type alone is ambiguous.
 pub const COORDINATOR: u16 = 8;
 /// Flags that may be set.
 pub const FLAGS: u16 = HINT | REPEAT | COORDINATOR;
 
-/// What a frame asks or says.
+/// Type of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Type {
     /// Give this value a slot.
     Submit = 0,
-    /// What did you vote for in this slot? A promise is not asked for ([offload-7]).
+    /// Which vote does this slot have? No promise is asked for ([offload-7]).
     Phase1a = 1,
     /// The vote of a slot.
     Phase1b = 2,
@@ -43,7 +43,7 @@ pub enum Type {
     Tick = 7,
     /// Owner: what does this cell hold?
     Read = 8,
-    /// What a cell holds.
+    /// Contents of a cell.
     Cell = 9,
     /// Owner: arm an acceptor, start a coordinator.
     Arm = 10,
@@ -53,7 +53,7 @@ pub enum Type {
     Fence = 12,
     /// Owner: say how it stands.
     Ask = 13,
-    /// How it stands.
+    /// State of the program.
     Done = 14,
     /// Owner: your boot, if you have none.
     Boot = 15,
@@ -92,7 +92,7 @@ pub struct Descriptor {
     pub kind: u8,
     /// The node that named it.
     pub origin: u32,
-    /// That node's process start.
+    /// Process start of that node.
     pub origin_boot: u32,
     /// Counts within the boot.
     pub counter: u64,
@@ -107,7 +107,7 @@ impl Descriptor {
     pub const NONE: Self =
         Self { kind: 0, origin: 0, origin_boot: 0, counter: 0, length: 0, crc: 0 };
 
-    /// Whether a device carries values of this kind: any but content and reconfiguration
+    /// Returns whether a device carries values of this kind: any but content and reconfiguration
     /// ([offload-15]).
     pub const fn is_carried(self) -> bool {
         matches!(self.kind, 1 | 2 | 4 | 5 | 6 | 8)
@@ -117,23 +117,23 @@ impl Descriptor {
 /// All fields but the magic, which is always the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// What it asks or says.
+    /// Type of the frame.
     pub kind: Type,
-    /// Of the member that says it, in the configuration of the ballot's era.
+    /// Position of the sending member, in the configuration of the ballot's era.
     pub position: u8,
     /// Hash of cluster, generation and number.
     pub group: u32,
     /// Which slot. Control: floor or first slot.
     pub slot: u64,
-    /// Of the device's record, or of the proposal.
+    /// Ballot of the device's record, or of the proposal.
     pub ballot: PackedBallot,
     /// Ballot of the vote. Start and floor: the limit. Refusals and states: floor or next slot.
     pub voted: u64,
-    /// Of a refusal, by number.
+    /// Reason of a refusal, by number.
     pub reason: u8,
     /// [`HINT`], [`REPEAT`], [`COORDINATOR`].
     pub flags: u16,
-    /// Of the device, for diagnosis; of the device that control is meant for.
+    /// Boot of the device, for diagnosis; boot of the addressed device in control.
     pub boot: u32,
     /// Which value. Control uses some of its fields, as [`crate::control`] says.
     pub value: Descriptor,
@@ -142,7 +142,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// `None` if the magic is another's.
+    /// Returns `None` if the magic is another's.
     pub fn read(bytes: &[u8; HEADER_BYTES]) -> Option<Self> {
         (bytes[0] == MAGIC).then(|| Self {
             kind: Type::of(bytes[1] >> 4),
@@ -166,7 +166,7 @@ impl Header {
         })
     }
 
-    /// The bytes of it.
+    /// Returns its bytes.
     ///
     /// # Panics
     /// If the position has more than four bits.
@@ -191,7 +191,7 @@ impl Header {
         bytes
     }
 
-    /// Of a call of control.
+    /// Returns the number of a call of control.
     pub const fn number(&self) -> Number {
         Number {
             device_boot: self.boot,
@@ -200,7 +200,7 @@ impl Header {
         }
     }
 
-    /// For a client: a value that asks for a slot. `sum` is that of its room.
+    /// Returns a client's request for a slot for a value. `sum` is that of its room.
     pub const fn submit(group: u32, value: Descriptor, sum: u16) -> Self {
         Self {
             kind: Type::Submit,

@@ -1,12 +1,12 @@
-//! Both programs of a host at one interface: each frame goes to the one that takes it, and what
-//! leaves for the group is heard inside.
+//! Both programs of a host at one interface: each frame goes to the one that takes it, and frames
+//! for the group are processed inside, too.
 //!
-//! A station does not hear what it sends to a group that it is in. So, in the same step, the own
-//! acceptor hears what the own coordinator proposes, and the own coordinator hears how the own
-//! acceptor votes. What is said in answer stays inside, but for what is for the owner: so no more
-//! frames leave than one program alone would send, and a device that can rewrite one frame and no
-//! more, as programs for kernels do, has no second one to send. What a decision is that the own
-//! vote completed, others hear of as of all that is lost: by a heartbeat ([offload-19]).
+//! A station does not receive what it sends to a group that it is in. So, in the same step, the own
+//! acceptor receives the proposals of the own coordinator, and the own coordinator receives the
+//! votes of the own acceptor. Answers stay inside, except for those to the owner: so no more frames
+//! leave than one program alone would send, and a device that can rewrite one frame and no more, as
+//! programs for kernels do, has no second one to send. Others learn of a decision that the own vote
+//! completed as of anything that is lost: by a heartbeat ([offload-19]).
 
 use crate::{
     Acceptor, Coordinator, Out, Port, Setup, Verdict, acceptor,
@@ -26,7 +26,7 @@ pub struct Host<'a> {
 }
 
 impl<'a> Host<'a> {
-    /// Both as they are.
+    /// Joins both as they are.
     ///
     /// # Panics
     /// If they are not at the same place of the same group.
@@ -36,34 +36,34 @@ impl<'a> Host<'a> {
         Self { setup, coordinator, acceptor }
     }
 
-    /// The one that proposes and counts.
+    /// Returns the coordinator.
     pub const fn coordinator(&self) -> &Coordinator<'a> {
         &self.coordinator
     }
 
-    /// The same, for calls of its owner that are no frames.
+    /// Returns the coordinator, for calls of its owner that are no frames.
     pub const fn coordinator_mut(&mut self) -> &mut Coordinator<'a> {
         &mut self.coordinator
     }
 
-    /// The one that votes.
+    /// Returns the acceptor.
     pub const fn acceptor(&self) -> &Acceptor<'a> {
         &self.acceptor
     }
 
-    /// The same, for calls of its owner that are no frames.
+    /// Returns the acceptor, for calls of its owner that are no frames.
     pub const fn acceptor_mut(&mut self) -> &mut Acceptor<'a> {
         &mut self.acceptor
     }
 
-    /// Power went and came: both forget everything ([offload-9]).
+    /// Makes both forget everything, as after a power cycle ([offload-9]).
     pub fn forget(&mut self) {
         self.coordinator.forget();
         self.acceptor.forget();
     }
 
-    /// One frame. `asked` and `answered` are for what is said inside, and are like `out`; what was
-    /// in them is gone.
+    /// Processes one frame. `asked` and `answered` are buffers for messages inside, and are like
+    /// `out`; their former contents are lost.
     pub fn step(
         &mut self,
         from: Port,
@@ -92,7 +92,8 @@ impl<'a> Host<'a> {
         }
     }
 
-    /// What one program says to the group, heard by the one that takes it; nobody takes a decision.
+    /// Passes a program's message to the group on to the program that takes it; a decision has no
+    /// taker.
     fn hear_inside(&mut self, said: &Out<'_>, out: &mut Out<'_>) {
         out.clear();
         let Some(frame) = said.left_for(self.setup.heard) else {
@@ -106,7 +107,7 @@ impl<'a> Host<'a> {
     }
 }
 
-/// Which program takes it: no frame is both's.
+/// Returns the program that takes it: no frame is both's.
 fn taker(arrived: &Admitted<'_>) -> Option<Program> {
     if coordinator::takes(&arrived.header) {
         Some(Program::Coordinator)

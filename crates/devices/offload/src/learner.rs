@@ -14,18 +14,18 @@ use crate::{
     header::HINT,
 };
 
-/// What a learner is told to count; changes as one ([offload-17]).
+/// Record that a learner counts by; changes as one ([offload-17]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Count {
     /// The only ballot whose votes count.
     pub ballot: PackedBallot,
     /// Lowest slot that is wanted.
     pub floor: u64,
-    /// Any so many of the members decide.
+    /// Any quorum of this many members decides.
     pub quorum: u8,
-    /// How many positions there are.
+    /// Number of positions.
     pub members: u8,
-    /// Whether devices' votes are volatile where durable ones are wanted ([offload-10]).
+    /// Votes of devices are volatile where durable ones are wanted ([offload-10]).
     pub hint: bool,
 }
 
@@ -49,7 +49,7 @@ impl<'a> Learner<'a> {
         Self { device: Device::new(setup, 0, cells), counting: None }
     }
 
-    /// How it stands.
+    /// Returns its state.
     pub fn state(&self) -> State {
         let counting = self.counting.as_ref();
         State {
@@ -67,7 +67,7 @@ impl<'a> Learner<'a> {
         &self.device.counters
     }
 
-    /// What is known of a slot, decided or not.
+    /// Returns the state of a slot, decided or not.
     pub fn seen(&self, slot: u64) -> Option<(&Cell, &[u8])> {
         self.device.held(slot)
     }
@@ -92,7 +92,7 @@ impl<'a> Learner<'a> {
         Ok(())
     }
 
-    /// [offload-14] What is below is known otherwise.
+    /// [offload-14] Forgets the slots below, which are known otherwise.
     pub fn raise_floor(&mut self, number: Number, floor: u64) -> Result<(), Reason> {
         self.device.order.admit(number)?;
         if floor < self.device.floor {
@@ -102,14 +102,14 @@ impl<'a> Learner<'a> {
         Ok(())
     }
 
-    /// [offload-8] Nothing is handed on any more: what comes later is below the promise.
+    /// [offload-8] Stops handing on: later votes are below the promise.
     pub fn stop(&mut self, number: Number) -> Result<(), Reason> {
         self.device.order.admit(number)?;
         self.counting = None;
         Ok(())
     }
 
-    /// One frame.
+    /// Processes one frame.
     pub fn step(&mut self, from: Port, frame: &[u8], out: &mut Out<'_>) -> Verdict {
         let asked = match admit(&self.device.setup, from, frame, takes) {
             Ok(asked) => asked,
@@ -141,7 +141,8 @@ impl<'a> Learner<'a> {
         Ok(())
     }
 
-    /// [offload-11] Somebody counted: it suffices where that count decides, and nowhere else.
+    /// [offload-11] Handles a decision counted elsewhere: it suffices where that count decides, and
+    /// nowhere else.
     fn on_decided(&mut self, asked: &Admitted<'_>, out: &mut Out<'_>) -> Result<(), Reason> {
         let count = self.counting.ok_or(Reason::Disarmed)?;
         if count.hint || asked.header.flags & HINT != 0 {
@@ -152,8 +153,8 @@ impl<'a> Learner<'a> {
         Ok(())
     }
 
-    /// Whether a frame speaks of what is counted. The first one of a slot whose bytes are the
-    /// value's is kept, and its bytes are those that are handed on.
+    /// Checks that a frame belongs to the count. The first one of a slot whose bytes match its
+    /// value is kept, and its bytes are handed on.
     fn hear(&mut self, count: &Count, asked: &Admitted<'_>) -> Result<(), Reason> {
         let (slot, value) = (asked.header.slot, asked.header.value);
         let within = self.device.cells.is_within(self.device.floor, slot);
@@ -162,7 +163,7 @@ impl<'a> Learner<'a> {
         }
         let cell = self.device.cells.at(slot);
         if cell.holds(count.ballot, slot) {
-            // [count-1] Neither is counted, and somebody is told.
+            // [count-1] Neither is counted, and the conflict is reported.
             if cell.value != value {
                 return Err(Reason::Conflict);
             }

@@ -48,11 +48,11 @@ pub use out::{Out, Port};
 pub use reason::{Counters, Reason};
 pub use setup::{Routes, Setup};
 
-/// What becomes of the frame that went in.
+/// Verdict on an incoming frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It goes on, unchanged, to the other port: it is not for this program.
+    /// The frame goes on, unchanged, to the other port: it is not for this program.
     Pass,
-    /// It ends here. What answers it, if anything, is in [`Out`].
+    /// The frame ends here. The answers, if there are any, are in [`Out`].
     Taken,
 }

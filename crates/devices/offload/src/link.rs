@@ -1,7 +1,7 @@
-//! What is around a header: Ethernet, IPv4 and UDP, or Ethernet alone with a shim of four bytes: a
+//! Bytes around a header: Ethernet, IPv4 and UDP, or Ethernet alone with a shim of four bytes: a
 //! length and a checksum.
 //!
-//! In both forms the header begins at the same place of a word of 64 bits: byte 42 behind UDP, byte
+//! In both forms the header begins at the same place of a word of 64 bits: byte 42 after UDP, byte
 //! 18 in a raw frame.
 
 use crate::{
@@ -25,7 +25,7 @@ const SHIM_AT: usize = 14;
 /// Fragments: more to come, or not the first. The bit that says "do not" may be set.
 const FRAGMENT: u16 = 0xbfff;
 
-/// Where a frame comes from, or goes to.
+/// Source or destination of a frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Address {
     /// The station, or a group of them.
@@ -37,7 +37,7 @@ pub struct Address {
 }
 
 impl Address {
-    /// Whether it is of one station: what may be answered ([offload-16]).
+    /// Returns whether it is of one station: one that may be answered ([offload-16]).
     const fn is_single(&self, form: Form) -> bool {
         let mac = self.mac[0] & 1 == 0;
         match form {
@@ -47,8 +47,8 @@ impl Address {
     }
 }
 
-/// The groups of stations of a group of members, in raw frames: all devices; the same, and clients
-/// that learn by themselves ([offload-15]).
+/// Returns the groups of stations of a group of members, in raw frames: all devices; the same, and
+/// clients that learn by themselves ([offload-15]).
 pub const fn stations(group: u32) -> [Address; 2] {
     let [a, b, c, d] = group.to_be_bytes();
     const fn station(mac: [u8; 6]) -> Address {
@@ -59,7 +59,7 @@ pub const fn stations(group: u32) -> [Address; 2] {
     [station(of), station(decisions)]
 }
 
-/// What is around the header.
+/// Form of the bytes around the header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Form {
     /// Ethernet, IPv4, UDP.
@@ -69,7 +69,7 @@ pub enum Form {
 }
 
 impl Form {
-    /// Where the header begins.
+    /// Returns the offset of the header.
     pub const fn header_at(self) -> usize {
         match self {
             Self::Udp => 42,
@@ -77,13 +77,13 @@ impl Form {
         }
     }
 
-    /// Where the value's room begins.
+    /// Returns the offset of the value's room.
     pub const fn room_at(self) -> usize {
         self.header_at() + HEADER_BYTES
     }
 
-    /// Which of both it is. A frame whose header is not whole is too short; its room was not looked
-    /// at.
+    /// Returns the form of a frame. One whose header is not whole is too short; its room was not
+    /// looked at.
     pub fn of(frame: &[u8], port: u16) -> Result<Self, Reason> {
         let form = match word(frame, 12)? {
             ETHER_TYPE_IP => {
@@ -100,7 +100,7 @@ impl Form {
         Ok(form)
     }
 
-    /// In the order of the headers: a fragment behind the first has no ports.
+    /// Checks the headers in their order: a fragment after the first has no ports.
     fn is_udp(frame: &[u8], port: u16) -> Result<(), Reason> {
         let ip: &[u8] = frame.get(IP_AT..UDP_AT).ok_or(Reason::Length)?;
         match ip[0] {
@@ -123,7 +123,7 @@ impl Form {
         Ok(())
     }
 
-    /// Every length says what the frame has: nothing is behind the room.
+    /// Returns whether every length matches the frame: nothing follows the room.
     pub(crate) fn has_room(self, frame: &[u8], room: usize) -> bool {
         let payload = HEADER_BYTES + room;
         let says = |at, length| word(frame, at).is_ok_and(|said| usize::from(said) == length);
@@ -154,12 +154,12 @@ impl Form {
         }
     }
 
-    /// Whom it is for.
+    /// Returns the destination.
     pub(crate) fn to(frame: &[u8]) -> [u8; 6] {
         core::array::from_fn(|at| frame[at])
     }
 
-    /// Who sent it; `None` if that is nobody's own address.
+    /// Returns the source; `None` if that is no single station's address.
     pub(crate) fn from(self, frame: &[u8]) -> Option<Address> {
         let mut from =
             Address { mac: core::array::from_fn(|at| frame[6 + at]), ..Address::default() };

@@ -5,15 +5,15 @@ use crate::{Routes, port::Came};
 /// The two sides of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Port {
-    /// Everybody.
+    /// All stations of the network.
     #[default]
     Network,
-    /// The node that the device belongs to, and nobody else.
+    /// The node that the device belongs to, and no other.
     Owner,
 }
 
 impl Port {
-    /// The other one.
+    /// Returns the other port.
     pub const fn other(self) -> Self {
         match self {
             Self::Network => Self::Owner,
@@ -33,12 +33,12 @@ pub struct Out<'a> {
     used: usize,
     frames: [(Port, usize); FRAMES_MAX],
     count: usize,
-    /// How many of them say nothing about what was said inside.
+    /// Number of frames that do not answer the other program.
     outside: usize,
 }
 
 impl<'a> Out<'a> {
-    /// Empty. The buffer has room for [`FRAMES_MAX`] frames of the group.
+    /// Returns an empty list. The buffer has room for [`FRAMES_MAX`] frames of the group.
     pub const fn new(bytes: &'a mut [u8]) -> Self {
         Self { bytes, used: 0, frames: [(Port::Network, 0); FRAMES_MAX], count: 0, outside: 0 }
     }
@@ -48,7 +48,7 @@ impl<'a> Out<'a> {
         (self.used, self.count, self.outside) = (0, 0, 0);
     }
 
-    /// The frames, and where each goes.
+    /// Returns the frames, with their ports.
     pub fn frames(&self) -> impl Iterator<Item = (Port, &[u8])> {
         let mut at = 0;
         self.frames[..self.count].iter().map(move |(port, length)| {
@@ -58,8 +58,8 @@ impl<'a> Out<'a> {
         })
     }
 
-    /// The same, of what was asked from there, and whether each is about what the programs of one
-    /// device said to each other.
+    /// Returns the frames for the owner, given the port of the request, each with its origin:
+    /// whether it is about messages between the programs of one device.
     pub fn frames_for_owner(&self, from: Port) -> impl Iterator<Item = (Came, &[u8])> {
         let came = move |at| match from {
             Port::Network if at < self.outside => Came::Asked,
@@ -70,7 +70,7 @@ impl<'a> Out<'a> {
         ours.map(move |(at, (_, frame))| (came(at), frame))
     }
 
-    /// The first frame that leaves for this group of stations.
+    /// Returns the first frame that leaves for this group of stations.
     pub(crate) fn left_for(&self, group: [u8; 6]) -> Option<&[u8]> {
         let mut left = self.frames().filter(|(port, frame)| {
             *port == Port::Network && frame.first_chunk::<6>() == Some(&group)
@@ -78,7 +78,7 @@ impl<'a> Out<'a> {
         left.next().map(|(_, frame)| frame)
     }
 
-    /// What another step said to the owner.
+    /// Adds the frames of another step for the owner.
     pub(crate) fn take_over(&mut self, other: &Out<'_>) {
         for (port, frame) in other.frames() {
             if port == Port::Owner {
@@ -88,7 +88,7 @@ impl<'a> Out<'a> {
         }
     }
 
-    /// A place for one more frame.
+    /// Reserves a place for one more frame.
     ///
     /// # Panics
     /// If the caller's buffer is too small.

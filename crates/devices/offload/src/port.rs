@@ -16,7 +16,7 @@ use crate::{Form, reason::COUNTERS};
 pub enum Program {
     /// Votes.
     Acceptor,
-    /// Gives out slots, and counts.
+    /// Assigns slots, and counts.
     Coordinator,
 }
 
@@ -25,11 +25,10 @@ impl Program {
     pub const ALL: [Self; 2] = [Self::Acceptor, Self::Coordinator];
 }
 
-/// What a frame for the owner was made of: how far it can be believed ([offload-21]).
+/// Origin of a frame for the owner, and so its credibility ([offload-21]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Came {
-    /// From the network, and handed on as it was: nobody here knows who made it, whatever address
-    /// it names.
+    /// From the network, and handed on unchanged: its origin is unknown, whatever address it names.
     Network,
     /// One of the programs says it, about a frame from the network.
     Asked,
@@ -37,7 +36,7 @@ pub enum Came {
     Inside,
 }
 
-/// What a device can hold; fixed as long as it is there.
+/// Capacity and addresses of a device; fixed for its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// Hash of cluster, generation and number.
@@ -46,42 +45,42 @@ pub struct Shape {
     pub cells: u32,
     /// Bytes of a value's room: whole words, at most [`crate::header::ROOM_BYTES_MAX`].
     pub room: usize,
-    /// What is around the header of frames at the owner's port.
+    /// Form of frames at the owner's port.
     pub form: Form,
-    /// Where the device hears its owner.
+    /// Address of the device for its owner.
     pub own: crate::Address,
-    /// Where the owner hears the device.
+    /// Address of the owner for the device.
     pub owner: crate::Address,
-    /// Where all devices of the group hear each other.
+    /// Group address of all devices of the group.
     pub everybody: crate::Address,
 }
 
-/// How far a drain is.
+/// Progress of a drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Drained {
     /// A step may still run that began before it was asked for.
     NotYet,
     /// None does.
     Over,
-    /// It cannot be known: the device is as good as gone.
+    /// The state cannot be known: the device is as good as gone.
     Unknown,
 }
 
-/// Whether a device hears the network.
+/// Connection of a device to the network.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Hearing {
     /// As far as can be known here.
     Well,
     /// Not now; it will again by itself. Why, for people.
     Paused(String),
-    /// Not any more: somebody took it from its place. Its owner can still ask it, and reads it out.
-    /// Why, for people.
+    /// Permanently lost: the device was removed from its place. Its owner can still query it, and
+    /// reads it out. With the reason, for people.
     Over(String),
 }
 
 /// A device, to its owner. No call blocks.
 pub trait Device {
-    /// What it can hold.
+    /// Returns its capacity and addresses.
     fn shape(&self) -> Shape;
 
     /// Puts a frame into the owner's port of a program, if the device is there.
@@ -90,8 +89,8 @@ pub trait Device {
     /// Sends a frame of the owner's to other devices, past the own programs: lost as on any wire.
     fn send(&mut self, frame: &[u8]);
 
-    /// The oldest frame for the owner, in place of what was in the buffer; the program that it
-    /// comes from, and what that made it of.
+    /// Takes the oldest frame for the owner, in place of the buffer's contents. Returns the program
+    /// that it comes from, and its origin.
     fn take(&mut self, frame: &mut alloc::vec::Vec<u8>) -> Option<(Program, Came)>;
 
     /// [offload-8] Begins to wait until no step runs that began before now.
@@ -101,25 +100,27 @@ pub trait Device {
     /// came after, would hide them.
     fn drain(&mut self);
 
-    /// How far the last drain is.
+    /// Returns the progress of the last drain.
     fn drained(&mut self) -> Drained;
 
-    /// How many frames for the owner were lost for lack of room ([offload-14]); never falls.
+    /// Returns the number of frames for the owner that were lost for lack of room ([offload-14]);
+    /// never decreases.
     fn lost(&self) -> u64;
 
-    /// How often it is known to have lost its memory since its port was opened ([offload-9]); never
-    /// falls. Most devices cannot know, and their owners learn it from what they answer, or do not.
+    /// Returns how often it is known to have lost its memory since its port was opened
+    /// ([offload-9]); never decreases. Most devices cannot know, and their owners learn it from
+    /// their answers, or not at all.
     fn forgot(&self) -> u64 {
         0
     }
 
-    /// Whether it hears the network; some system calls, so for now and then. Most devices cannot
-    /// know.
+    /// Returns its connection to the network; some system calls, so for now and then. Most devices
+    /// cannot know.
     fn hearing(&mut self) -> Hearing {
         Hearing::Well
     }
 
-    /// What its interface is called now, if that is another name than the one that it was found by.
+    /// Returns the present name of its interface, if it was renamed since it was found.
     fn moved(&mut self) -> Option<String> {
         None
     }

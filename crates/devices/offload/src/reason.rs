@@ -4,17 +4,17 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Reason {
-    /// It did.
+    /// The frame was carried out.
     None = 0,
     /// Another EtherType, protocol, UDP port or magic: passed on.
     Foreign = 1,
-    /// Behind a VLAN tag: passed on.
+    /// After a VLAN tag: passed on.
     Vlan = 2,
-    /// Behind IP options: passed on.
+    /// After IP options: passed on.
     Options = 3,
     /// A fragment: passed on.
     Fragment = 4,
-    /// Of another group: passed on.
+    /// Frame of another group: passed on.
     Group = 5,
     /// For another station: passed on.
     Elsewhere = 6,
@@ -30,9 +30,9 @@ pub enum Reason {
     Value = 11,
     /// Only the owner's port may ask this: dropped.
     Port = 12,
-    /// It should be refused, but came from an address that no single station has: dropped.
+    /// A refusal is due, but the source is no single station's address: dropped.
     Source = 13,
-    /// Of another ballot, of a slot that was not given out, or counted before: dropped.
+    /// Frame of another ballot, of a slot that was not assigned, or counted before: dropped.
     Stale = 14,
     /// Another descriptor for a slot of this ballot ([count-1]): an alarm; dropped.
     Conflict = 15,
@@ -89,7 +89,7 @@ impl Reason {
         Self::Range,
     ];
 
-    /// For metrics.
+    /// Returns its name in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::None => "done",
@@ -121,36 +121,36 @@ impl Reason {
         }
     }
 
-    /// Whether the frame goes on to the other port ([offload-16]).
+    /// Returns whether the frame goes on to the other port ([offload-16]).
     pub const fn passes(self) -> bool {
         (self as u8) >= Self::Foreign as u8 && (self as u8) <= Self::Other as u8
     }
 
-    /// Whether the sender is told.
+    /// Returns whether the sender gets a refusal.
     pub const fn answers(self) -> bool {
         (self as u8) >= Self::Busy as u8
     }
 }
 
-/// How many counters a device has; those above the reasons stay zero.
+/// Number of counters in a device; those above the reasons stay zero.
 pub const COUNTERS: usize = 32;
 
-/// How many frames, by reason ([offload-16]).
+/// Frames by reason ([offload-16]).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counters([u64; COUNTERS]);
 
 impl Counters {
-    /// One more. It does not wrap in the life of a device.
+    /// Counts one more. It does not wrap in the life of a device.
     pub(crate) fn count(&mut self, reason: Reason) {
         self.0[reason as usize] += 1;
     }
 
-    /// How many of this reason.
+    /// Returns the number of frames with this reason.
     pub const fn of(&self, reason: Reason) -> u64 {
         self.0[reason as usize]
     }
 
-    /// By number, as frames ask.
+    /// Returns the counter of this number, as frames ask.
     pub fn at(&self, number: u32) -> Option<u64> {
         self.0.get(usize::try_from(number).ok()?).copied()
     }

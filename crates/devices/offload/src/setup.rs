@@ -1,9 +1,9 @@
-//! What a device is told once: its group, its place in the network, where its frames go.
+//! Setup of a device: its group, its place in the network, the destinations of its frames.
 
 use crate::{Address, header::ROOM_BYTES_MAX};
 
-/// Where a kind of frame goes: addresses come from here, never from a frame, except for refusals
-/// (§3).
+/// Destinations of one kind of frame: addresses come from here, never from a frame, except for
+/// refusals (§3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Routes {
     list: [Address; Self::MAX],
@@ -14,8 +14,8 @@ impl Routes {
     /// One for each position.
     pub const MAX: usize = 16;
 
-    /// `None` if there are more than [`Routes::MAX`]. One address of a group of stations reaches
-    /// them all.
+    /// Returns `None` if there are more than [`Routes::MAX`]. One address of a group of stations
+    /// reaches them all.
     pub fn of(addresses: &[Address]) -> Option<Self> {
         let mut list = [Address::default(); Self::MAX];
         list.get_mut(..addresses.len())?.copy_from_slice(addresses);
@@ -23,7 +23,7 @@ impl Routes {
         Some(Self { list, count })
     }
 
-    /// All of them.
+    /// Returns all addresses.
     pub fn iter(&self) -> impl Iterator<Item = &Address> {
         self.list[..self.count].iter()
     }
@@ -36,16 +36,16 @@ pub struct Setup {
     pub group: u32,
     /// Bytes of the room for a value: one size for all frames of a group.
     pub room: usize,
-    /// Where frames come from that leave here; its port is the one that is listened to.
+    /// Source of frames that leave here; its port is the one that is listened to.
     pub own: Address,
     /// The group of stations that is listened to, too.
     pub heard: [u8; 6],
-    /// Where the owner hears answers.
+    /// Address where the owner receives answers.
     pub owner: Address,
 }
 
 impl Setup {
-    /// Whether the room is one that frames have.
+    /// Returns whether the size of the room is valid for frames.
     pub(crate) const fn is_sound(&self) -> bool {
         self.room.is_multiple_of(8) && self.room <= ROOM_BYTES_MAX
     }

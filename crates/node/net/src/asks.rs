@@ -30,11 +30,11 @@ pub struct Asked<T> {
 pub enum NotPut<T> {
     /// The queue is full.
     Full(T),
-    /// Nobody will see it.
+    /// The reactor is gone.
     Gone(T),
 }
 
-/// Both sides of a queue; while it is full, callers of [`Asks::put`] wait. Fails without a
+/// Returns both sides of a queue; while it is full, callers of [`Asks::put`] wait. Fails without a
 /// descriptor.
 pub fn asks<T>(waiting_max: usize) -> io::Result<(Asks<T>, Asked<T>)> {
     let wake = Arc::new(Wake::new()?);
@@ -45,16 +45,15 @@ pub fn asks<T>(waiting_max: usize) -> io::Result<(Asks<T>, Asked<T>)> {
 }
 
 impl<T> Asks<T> {
-    /// First the question, then the signal: who sees the signal finds the question. `false`: nobody
-    /// will.
+    /// Queues the question, then signals, so a reader that sees the signal finds the question.
+    /// Returns `false` if the reactor is gone.
     pub fn put(&self, ask: T) -> bool {
         let put = self.queue.send(ask).is_ok();
         self.wake.signal();
         put
     }
 
-    /// The same without waiting; the question comes back if the queue is full, or nobody will see
-    /// it.
+    /// Queues the question without waiting; returns it if the queue is full or the reactor is gone.
     pub fn try_put(&self, ask: T) -> Result<(), NotPut<T>> {
         let put = self.queue.try_send(ask);
         self.wake.signal();
@@ -66,18 +65,18 @@ impl<T> Asks<T> {
 }
 
 impl<T> Asked<T> {
-    /// Readable while something may wait.
+    /// Returns the descriptor that is readable while a question may wait.
     pub fn wake(&self) -> &Arc<Wake> {
         &self.wake
     }
 
-    /// First the signal, then the queue: what comes in between signals again. Afterwards take all
-    /// that is there.
+    /// Clears the signal before the queue is read: a question queued in between signals again.
+    /// Afterwards take all that are there.
     pub fn begin(&self) {
         self.wake.drain();
     }
 
-    /// The next question.
+    /// Returns the next question.
     pub fn next(&self) -> Option<T> {
         self.queue.try_recv().ok()
     }

@@ -59,7 +59,7 @@ fn everybody_is_answered(turn: impl Fn(&Asked<Question>) -> Vec<Question>) {
     }
 }
 
-/// As the front does.
+/// Takes all questions, as the front does.
 fn takes(asked: &Asked<Question>) -> Vec<Question> {
     asked.begin();
     std::iter::from_fn(|| asked.next()).collect()
@@ -91,7 +91,7 @@ fn no_question_is_slept_through() {
     assert!(fails(takes_one));
 }
 
-/// Who comes when the reactor is gone is told so, and waits for nothing.
+/// A caller that arrives after the reactor is gone gets an error and does not wait.
 #[test]
 fn nobody_asks_a_reactor_that_is_gone() {
     shuttle::check_random(

@@ -41,7 +41,7 @@ pub(crate) struct Clients {
     connections: FxHashMap<ConnectionId, Client>,
     /// Counts from 1: people see it.
     next_id: u64,
-    /// Where every read lands first.
+    /// Target of every read.
     scratch: Vec<u8>,
     /// Unused bytes of all clients.
     backlog_bytes: usize,
@@ -57,7 +57,7 @@ pub(crate) struct Clients {
     leaving: Vec<ConnectionId>,
     /// Clients with output to send.
     dirty: Vec<ConnectionId>,
-    /// Those that have not proved who they are: their front knows nothing of them.
+    /// Connections without proof of identity; their front does not know them.
     unproved: Unproved,
     pub(crate) stats: Stats,
 }
@@ -69,7 +69,7 @@ struct Client {
     /// Bytes that the front has not used.
     backlog: Vec<u8>,
     stage: Stage,
-    /// It has sent its last byte, and the front is not told.
+    /// The last byte was received, and the front is not yet notified.
     end_untold: bool,
     interest: Interest,
     paused: bool,
@@ -154,7 +154,7 @@ impl Clients {
         }
     }
 
-    /// It is a client from now on.
+    /// Adds the client and notifies its front.
     fn open(
         &mut self,
         id: ConnectionId,
@@ -179,7 +179,7 @@ impl Clients {
         front.opened(id, ends, &mut requests);
     }
 
-    /// Something happened to one of the sockets.
+    /// Handles readiness of one of the sockets.
     pub(crate) fn on_ready(
         &mut self,
         id: ConnectionId,
@@ -189,8 +189,8 @@ impl Clients {
         let Some(client) = self.connections.get_mut(&id) else {
             return;
         };
-        // What came before the end is still executed, as if the client had waited; then nobody is
-        // left to read an answer.
+        // Requests received before the end are still executed, as if the client had waited; after
+        // that no client is left to read an answer.
         if ready.broken && !(ready.read && client.stage == Stage::Open) {
             return self.close(id, cx);
         }
@@ -238,14 +238,14 @@ impl Clients {
         }
     }
 
-    /// Whether [`Self::resume`] has something to do at once.
+    /// Returns whether [`Self::resume`] has something to do at once.
     pub(crate) fn can_resume(&self, host: &impl ClientSide) -> bool {
         let ready = |id: &ConnectionId| host.front().ready(*id);
         !self.is_held(host) && self.paused.iter().any(ready)
     }
 
-    /// Whether nobody is to be read. Ends well below where it began, for each change of mind costs
-    /// a call per client.
+    /// Returns whether reading from all clients is suspended. Ends well below where it began, since
+    /// each change costs a call per client.
     fn is_held(&self, host: &impl ClientSide) -> bool {
         if self.held_bytes(host) > self.limits.clients_bytes_max {
             return true;
@@ -269,12 +269,12 @@ impl Clients {
         }
     }
 
-    /// Memory that all clients hold.
+    /// Returns the memory that all clients hold.
     fn held_bytes(&self, host: &impl ClientSide) -> usize {
         self.backlog_bytes + host.front().held_bytes()
     }
 
-    /// Who holds most of the memory for clients pays, so that the others go on.
+    /// Closes the clients that hold most of the memory for clients, so that the others continue.
     pub(crate) fn shed(&mut self, cx: &mut Cx<'_, impl ClientSide>) {
         let of = self.limits.clients_bytes_max;
         loop {
@@ -315,7 +315,7 @@ impl Clients {
         }
     }
 
-    /// When [`Self::on_time`] has something to do.
+    /// Returns when [`Self::on_time`] has something to do.
     pub(crate) fn next_time(&self) -> Option<Time> {
         let leaving = self.leaving.iter().filter_map(|id| self.connections.get(id));
         let times = leaving.filter_map(|client| match client.stage {
@@ -325,7 +325,7 @@ impl Clients {
         times.chain(self.unproved.next_time()).min()
     }
 
-    /// No client is read from any more: what was accepted is being finished.
+    /// Stops reading from all clients: accepted requests are being finished.
     pub(crate) fn stop_reading(&mut self, cx: &mut Cx<'_, impl ClientSide>) {
         self.limits.clients_max = 0;
         self.dismiss_all(cx);
@@ -341,7 +341,7 @@ impl Clients {
         }
     }
 
-    /// Whether all that the clients have to get is sent.
+    /// Returns whether all output for clients is sent.
     pub(crate) fn all_sent(&self, host: &mut impl ClientSide) -> bool {
         let mut ids = self.connections.keys().copied();
         ids.all(|id| host.front_mut().output(id).is_empty())
@@ -478,7 +478,7 @@ impl Clients {
         }
     }
 
-    /// The client has sent its last byte. It may still want its answers.
+    /// Handles a client that has sent its last byte. It may still want its answers.
     fn half_close(&mut self, id: ConnectionId, cx: &mut Cx<'_, impl ClientSide>) {
         let Some(client) = self.connections.get_mut(&id) else {
             return;
@@ -496,7 +496,7 @@ impl Clients {
         }
     }
 
-    /// The front is told of the client's end once it has used all that came before.
+    /// Notifies the front of the client's end once it has used all data before that.
     fn tell_end(&mut self, id: ConnectionId, cx: &mut Cx<'_, impl ClientSide>) {
         if let Some(client) = self.connections.get_mut(&id)
             && client.backlog.is_empty()
@@ -537,7 +537,8 @@ impl Clients {
         self.watch(id, cx);
     }
 
-    /// Everything is sent: is it time to part?
+    /// Ends the connection of a client whose output is sent, if it is broken, half closed or
+    /// closing.
     fn after_output(&mut self, id: ConnectionId, cx: &mut Cx<'_, impl ClientSide>) {
         let Some(client) = self.connections.get_mut(&id) else {
             return;
@@ -594,7 +595,7 @@ impl Clients {
 }
 
 impl Client {
-    /// Whether it can be read at once.
+    /// Returns whether a read finds data at once.
     fn holds_more(&self) -> bool {
         let takes = !self.paused && self.stage != Stage::HalfClosed;
         takes && self.socket.holds_more()

@@ -13,7 +13,7 @@ impl Started {
         Self(boot_us())
     }
 
-    /// What has passed since.
+    /// Returns the time since then.
     pub(crate) fn elapsed(self) -> Time {
         Time(boot_us().saturating_sub(self.0))
     }
@@ -26,7 +26,8 @@ fn boot_us() -> u64 {
     part(time.tv_sec).saturating_mul(1_000_000).saturating_add(part(time.tv_nsec) / 1000)
 }
 
-/// Elsewhere a suspend is not counted, and the command line takes no leases.
+/// Returns the time since boot. Elsewhere a suspend is not counted, and the command line takes no
+/// leases.
 #[cfg(not(target_os = "linux"))]
 fn boot_us() -> u64 {
     static FIRST: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();

@@ -5,14 +5,15 @@ use std::collections::BTreeSet;
 /// Most complaints remembered; strangers choose how many there are.
 const COMPLAINTS_MAX: usize = 256;
 
-/// What was complained of already, by whom it concerns.
+/// Complaints already made, by their subject.
 #[derive(Debug, Default)]
 pub(crate) struct Complaints {
     said: BTreeSet<(String, String)>,
 }
 
 impl Complaints {
-    /// Whether this is new and should be logged. Once too many were said, nothing is new.
+    /// Returns whether this is new and should be logged. Once too many complaints were made,
+    /// nothing is new.
     pub(crate) fn is_new(&mut self, about: &str, what: &str) -> bool {
         if self.said.len() >= COMPLAINTS_MAX {
             return false;
@@ -26,7 +27,7 @@ impl Complaints {
         new
     }
 
-    /// All is well with this one; the next complaint about it is new again.
+    /// Forgets the complaints about this one; the next is new again.
     pub(crate) fn settle(&mut self, about: &str) {
         self.said.retain(|(other, _)| other != about);
     }

@@ -1,4 +1,4 @@
-//! What a part of the reactor works with during one call.
+//! Context of one call of a part of the reactor.
 
 use crate::{
     host::{Now, PeerSide},
@@ -12,5 +12,5 @@ pub(crate) struct Cx<'a, H: ?Sized + 'a> {
     pub(crate) sources: &'a mut Sources,
 }
 
-/// That of the parts that serve peers.
+/// Context of the parts that serve peers.
 pub(crate) type PeerCx<'a> = Cx<'a, dyn PeerSide + 'a>;

@@ -24,13 +24,13 @@ const GROUP_MS: u64 = GROUP_WAIT.as_millis() as u64 + 1000;
 /// The same for bytes of streams.
 const HELD_MS: u64 = HELD_WAIT.as_millis() as u64 + 1000;
 
-/// Who waits for an answer of the group, and when they go.
+/// A caller that waits for an answer of the group, and its deadline.
 type GroupAsker = (Time, SyncSender<Result<Answer, GroupError>>);
 
 /// The same for bytes of streams.
 type HeldAsker = (Time, SyncSender<Result<Vec<u8>, HeldError>>);
 
-/// Those who asked, until they are answered. Askers that have gone are passed over.
+/// Callers that wait for an answer. Expired callers are skipped.
 #[derive(Debug)]
 pub(crate) struct Desk {
     waiting_max: usize,
@@ -43,15 +43,15 @@ pub(crate) struct Desk {
     group: BTreeMap<u64, GroupAsker>,
     /// Readers of held bytes of streams, by the number of what they asked.
     held: BTreeMap<u64, HeldAsker>,
-    /// Numbers up to this one were given out; none is used again.
+    /// Numbers up to this one were assigned; none is used again.
     asked: u64,
     /// To be answered at the end of the turn.
     questions: Vec<Question>,
 }
 
 impl Desk {
-    /// At most `waiting_max` callers wait for the end of a probe, as many for a snapshot, for the
-    /// group, and for bytes of streams.
+    /// Limits the waiting callers to `waiting_max` for the end of a probe, as many for a snapshot,
+    /// for the group, and for bytes of streams.
     pub(crate) const fn new(waiting_max: usize) -> Self {
         Self {
             waiting_max,

@@ -1,6 +1,6 @@
-//! The device of a node, if one is wanted: it votes, gives out slots and counts ([offload-5]).
+//! The device of a node, if one is wanted: it votes, assigns slots and counts ([offload-5]).
 //!
-//! Reading order: [`Kind`] (what is wanted), `ladder` (what there is instead), `kernel`, `place`,
+//! Reading order: [`Kind`] (the wanted device), `ladder` (its substitutes), `kernel`, `place`,
 //! `by_udp`, `boxes` (its steps), `waiting` (how a device wakes the reactor).
 
 mod boxes;
@@ -40,7 +40,7 @@ const ROOM_BYTES: usize = 1408;
 /// Frames that wait for the reactor at most, of a device that is a thread.
 const TAP_FRAMES: usize = 1 << 13;
 
-/// What a node is to have as a device.
+/// Device of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// Nothing.
@@ -68,8 +68,8 @@ pub struct BoxOf {
 }
 
 impl BoxOf {
-    /// `process:COMMAND`, `rtl:FOLDER` as Verilator built it, or `p4`, which this binary runs
-    /// itself.
+    /// Parses `process:COMMAND`, `rtl:FOLDER` as Verilator built it, or `p4`, which this binary
+    /// runs itself.
     fn named(name: &str) -> Option<Self> {
         let (kind, words) = match name.split_once(':') {
             None if name == "p4" => {
@@ -109,7 +109,7 @@ fn words(command: &str) -> Vec<String> {
 }
 
 impl Kind {
-    /// The one of this name.
+    /// Returns the kind of this name.
     pub fn named(name: &str) -> Option<Self> {
         match name {
             "off" => Some(Self::Off),
@@ -133,7 +133,7 @@ impl Kind {
         }
     }
 
-    /// As settings have it.
+    /// Returns its name in settings.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Box(one) => one.kind,
@@ -168,7 +168,7 @@ pub enum Refused {
     /// Frames have addresses of IPv4.
     #[error("--device udp needs one specific IPv4 address at --peer, not {0}")]
     Address(SocketAddr),
-    /// It cannot be bound.
+    /// Binding the port failed.
     #[error("cannot bind the UDP port of --peer {0}: {1}")]
     Bind(SocketAddr, io::Error),
     /// The address for peers has no interface by itself.
@@ -179,7 +179,7 @@ pub enum Refused {
 }
 
 impl Refused {
-    /// What to do about it.
+    /// Returns a hint for the operator.
     pub const fn hint(&self) -> &'static str {
         match self {
             Self::Untrusted(_) => "use --plane-trusted where nobody else is on the network",
@@ -191,7 +191,7 @@ impl Refused {
     }
 }
 
-/// What a node will try to have.
+/// Candidate devices of a node.
 #[derive(Debug)]
 pub(crate) struct Bound {
     rungs: Vec<Rung>,
@@ -199,8 +199,7 @@ pub(crate) struct Bound {
     members: Members,
 }
 
-/// What a device is to its node: where a replica gets it, who tells it of members, who waits for
-/// it.
+/// Handles of a device: the ladder for the replica, the feed of members, and the readers that wait.
 pub(crate) struct Started {
     pub(crate) ladder: Box<dyn Ladder>,
     pub(crate) following: Following,
@@ -208,7 +207,7 @@ pub(crate) struct Started {
 }
 
 impl Bound {
-    /// Beside the listener for peers.
+    /// Opens the candidates next to the listener for peers.
     pub(crate) fn open(
         kind: &Kind,
         wanted: &Wanted,
@@ -256,7 +255,7 @@ impl Bound {
         Ok(Some(bound))
     }
 
-    /// A box by this way, if one is wanted; the way, if not.
+    /// Adds a box by this transport, if one is wanted; returns the transport, if not.
     fn push_box(&mut self, kind: &Kind, way: Way) -> Option<Way> {
         let Kind::Box(one) = kind else {
             return Some(way);
@@ -265,7 +264,7 @@ impl Bound {
         None
     }
 
-    /// What it takes to have one.
+    /// Starts the ladder of devices.
     pub(crate) fn start(self, identity: &Identity, shared: Arc<Shared>) -> io::Result<Started> {
         let waiting = Arc::new(Waiting::new(shared)?);
         let rungs = Rungs {
@@ -300,7 +299,7 @@ pub(crate) fn end_orphans(cluster: u128) {
     }
 }
 
-/// What distinguishes the frames of one cluster from those of others.
+/// Returns the group number that distinguishes the frames of one cluster from those of others.
 fn group_of(cluster: u128) -> u32 {
     let bytes = cluster.to_le_bytes();
     let words = bytes.chunks_exact(4).map(|word| {
@@ -311,7 +310,7 @@ fn group_of(cluster: u128) -> u32 {
     words.fold(0, |hash: u32, word| hash.rotate_left(5) ^ word)
 }
 
-/// Tells a device who there is.
+/// Reports the members to a device.
 #[derive(Debug)]
 pub(crate) struct Following {
     members: Members,
@@ -319,7 +318,7 @@ pub(crate) struct Following {
 }
 
 impl Following {
-    /// These peers can be reached.
+    /// Sets the peers that can be reached.
     pub(crate) fn follow(&mut self, peers: impl Iterator<Item = SocketAddrV4>) {
         let mut now: Vec<SocketAddrV4> = peers.collect();
         now.sort_unstable();
@@ -355,7 +354,7 @@ mod tests {
         }
     }
 
-    /// The thread that it falls back to hears the same frames.
+    /// The thread that it falls back to receives the same frames.
     #[test]
     fn a_box_is_tried_before_the_thread_of_its_way() {
         let kind = Kind::named("process:none").unwrap();

@@ -12,10 +12,10 @@ use crate::{
     sources::{Source, Sources, Token},
 };
 
-/// What became of accepting.
+/// Outcome of accepting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Accepted {
-    /// Nobody waits any more.
+    /// No connection is waiting any more.
     All,
     /// As many are connected as may be.
     Full,
@@ -35,7 +35,7 @@ pub(crate) struct Gates {
     limits: Limits,
 }
 
-/// Whether new connections are taken.
+/// Acceptance of new connections.
 #[derive(Debug, Default)]
 struct Gate {
     state: GateState,
@@ -86,33 +86,33 @@ impl Gates {
         })
     }
 
-    /// Where peers connect.
+    /// Returns the listener for peers.
     pub(crate) const fn peers(&self) -> &TcpListener {
         &self.listeners.peer
     }
 
-    /// Where clients connect by the network.
+    /// Returns the listener for clients by the network.
     pub(crate) fn clients(&self) -> Option<Listener<'_>> {
         self.listeners.client.as_ref().map(Listener::Tcp)
     }
 
-    /// Where clients connect in the file system.
+    /// Returns the listener for clients in the file system.
     pub(crate) fn socket(&self) -> Option<Listener<'_>> {
         let socket = self.listeners.socket.as_ref();
         socket.map(|file| Listener::Unix(&file.listener))
     }
 
-    /// Where clients of byte streams connect.
+    /// Returns the listener for clients of byte streams.
     pub(crate) fn streams(&self) -> Option<Listener<'_>> {
         self.listeners.stream.as_ref().map(Listener::Tcp)
     }
 
-    /// Where clients connect that send the bytes of a stream and nothing else.
+    /// Returns the listener for clients that send the bytes of a stream and nothing else.
     pub(crate) fn raw_streams(&self) -> Option<Listener<'_>> {
         self.listeners.raw.as_ref().map(Listener::Tcp)
     }
 
-    /// How accepting peers went; whether the gate is closed now.
+    /// Handles the outcome of accepting peers. Returns whether the gate is closed now.
     pub(crate) fn on_peers(
         &mut self,
         accepted: io::Result<Accepted>,
@@ -123,7 +123,7 @@ impl Gates {
         self.watch(!open, sources)
     }
 
-    /// How accepting clients went; whether the gate is closed now.
+    /// Handles the outcome of accepting clients. Returns whether the gate is closed now.
     pub(crate) fn on_clients(
         &mut self,
         accepted: io::Result<Accepted>,
@@ -146,18 +146,18 @@ impl Gates {
         self.watch(peers || clients, sources)
     }
 
-    /// Whether clients wait for others to leave.
+    /// Returns whether clients wait for others to disconnect.
     pub(crate) fn waits_for_room(&self) -> bool {
         self.clients.state == GateState::Full
     }
 
-    /// When [`Self::reopen`] has something to do.
+    /// Returns when [`Self::reopen`] has something to do.
     pub(crate) fn next_time(&self) -> Option<Time> {
         let times = [self.peers.next_time(), self.clients.next_time()];
         times.into_iter().flatten().min()
     }
 
-    /// No client is taken any more. The file of the client socket goes at once: its absence says
+    /// Stops accepting clients. The file of the client socket is removed at once: its absence shows
     /// that the node stops.
     pub(crate) fn shut_clients(&mut self, sources: &mut Sources) -> io::Result<bool> {
         self.clients.state = GateState::Shut;
@@ -204,7 +204,7 @@ impl Gate {
         }
     }
 
-    /// Whether it stays open.
+    /// Handles the outcome of accepting. Returns whether the gate stays open.
     fn settle(
         &mut self,
         whom: &str,
@@ -246,7 +246,7 @@ impl Gate {
         }
     }
 
-    /// Whether it opened.
+    /// Opens the gate if its reason to be closed is gone. Returns whether it opened.
     fn reopen(&mut self, now: Time, full: bool) -> bool {
         let open = match self.state {
             GateState::Paused(until) => until <= now,

@@ -1,4 +1,4 @@
-//! How other threads talk to the reactor.
+//! Interface of other threads to the reactor.
 
 use std::{
     fmt,
@@ -24,21 +24,22 @@ use crate::{
     tcp::resolve::Resolved,
 };
 
-/// How long an answer may take.
+/// Time limit of an answer.
 const ANSWER_WAIT: Duration = Duration::from_secs(2);
-/// How long a probe may take; the replica gives up before.
+/// Time limit of a probe; the replica gives up earlier.
 const PROBE_WAIT: Duration = Duration::from_secs(8);
-/// How long a transfer may take; the core gives up before.
+/// Time limit of a transfer; the core gives up earlier.
 const TRANSFER_WAIT: Duration = Duration::from_secs(10);
 
-/// How long bytes of a stream may take to be read.
+/// Time limit of a read of held bytes of a stream.
 pub(crate) const HELD_WAIT: Duration = Duration::from_secs(10);
 
-/// How long a snapshot is waited for at a time: it may take much longer, and is asked for again.
+/// Time limit of one request for a snapshot: it may take much longer, and the request is then
+/// repeated.
 pub(crate) const SNAPSHOT_WAIT: Duration = Duration::from_secs(5);
 
-/// How long something asked of the group may take; the replica gives up before, unless its clients
-/// are given more time than this.
+/// Time limit of a request to the group; the replica gives up earlier, unless its clients have more
+/// time than this.
 pub(crate) const GROUP_WAIT: Duration = Duration::from_secs(10);
 
 /// Talks to a running reactor from any thread.
@@ -52,7 +53,7 @@ pub struct Handle {
 pub enum TransferError {
     /// Nothing was tried, or the outcome is not known.
     Unanswered(Unanswered),
-    /// It was not taken, or failed.
+    /// The transfer was not accepted, or failed.
     Refused(Refusal),
 }
 
@@ -80,9 +81,9 @@ impl std::error::Error for TransferError {}
 /// Why there is no snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SnapshotError {
-    /// It is being taken, or nothing is known of it.
+    /// The snapshot is in progress, or its state is unknown.
     Unanswered(Unanswered),
-    /// It was not begun, or it failed: why.
+    /// The snapshot was not begun or failed, with the reason.
     Failed(String),
 }
 
@@ -100,9 +101,9 @@ impl std::error::Error for SnapshotError {}
 /// Why nothing came of something that was asked of the group, as far as is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GroupError {
-    /// It was not taken, or the outcome is not known.
+    /// The request was not accepted, or the outcome is unknown.
     Unanswered(Unanswered),
-    /// It was refused.
+    /// The group refused the request.
     Refused(Refused),
 }
 
@@ -122,11 +123,11 @@ impl std::error::Error for GroupError {}
 pub enum HeldError {
     /// The question was not taken, or not answered.
     Unanswered(Unanswered),
-    /// They cannot be read.
+    /// The bytes cannot be read.
     NotRead(NotRead),
 }
 
-/// What is counted.
+/// Counters of the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Metrics {
     /// By the reactor.
@@ -135,7 +136,7 @@ pub struct Metrics {
     pub text: String,
 }
 
-/// What the reactor's thread is asked for, with the way of the answer.
+/// Requests to the reactor's thread, each with the channel of its answer.
 #[derive(Debug)]
 pub(crate) enum Command {
     Ask(Question),
@@ -148,7 +149,7 @@ pub(crate) enum Command {
     Backup(SyncSender<Option<Backup>>),
     /// Bytes of streams are to stay until that is dropped.
     HoldStreams(Option<StreamHold>, SyncSender<Result<StreamHold, String>>),
-    /// At most so many bytes of an inner stream, from a position on, that this hold holds.
+    /// At most this many bytes of an inner stream, from a position on, that this hold holds.
     Held(u64, (StreamName, u64, usize), SyncSender<Result<Vec<u8>, HeldError>>),
     /// Holds a setting for a number of milliseconds; answered as [`Question::Tuning`].
     Hold(Option<Setting>, u64, SyncSender<TuningReport>),
@@ -156,7 +157,7 @@ pub(crate) enum Command {
     Group(Ask, bool, SyncSender<Result<Answer, GroupError>>),
 }
 
-/// What the end of a turn answers.
+/// Questions answered at the end of a turn.
 #[derive(Debug)]
 pub(crate) enum Question {
     Status(SyncSender<Status>),
@@ -167,16 +168,16 @@ pub(crate) enum Question {
     Users(SyncSender<Option<Users>>),
 }
 
-/// What nobody waits for an answer to.
+/// Messages without an answer.
 #[derive(Debug)]
 pub(crate) enum News {
     /// A name was looked up. At most one look-up per peer runs, so these are bounded.
     Resolved(Resolved),
-    /// The file with the keys of datagrams has changed. Somebody changes it by hand.
+    /// The file with the keys of datagrams has changed. It is edited by hand.
     Keys(KeyFile),
 }
 
-/// What both sides see.
+/// State shared by both sides.
 pub(crate) type Shared = Mailbox<Command, News>;
 
 impl Handle {
@@ -184,7 +185,7 @@ impl Handle {
         Self { shared }
     }
 
-    /// What the node says about itself.
+    /// Returns the node's status.
     pub fn status(&self) -> Result<Status, Unanswered> {
         self.ask(ANSWER_WAIT, |reply| Command::Ask(Question::Status(reply)))
     }
@@ -194,12 +195,12 @@ impl Handle {
         self.ask(PROBE_WAIT, Command::Probe)?
     }
 
-    /// What it has counted.
+    /// Returns the node's counters.
     pub fn metrics(&self) -> Result<Metrics, Unanswered> {
         self.ask(ANSWER_WAIT, |reply| Command::Ask(Question::Metrics(reply)))
     }
 
-    /// What batch and window are, and why.
+    /// Returns the batch and the window in use, with the reasons.
     pub fn tuning(&self) -> Result<TuningReport, Unanswered> {
         self.ask(ANSWER_WAIT, |reply| Command::Ask(Question::Tuning(reply)))
     }
@@ -216,15 +217,15 @@ impl Handle {
             .map_err(TransferError::Refused)
     }
 
-    /// Takes a snapshot at this slot or behind it, or at what is applied now. Whoever asks again
-    /// for the same slot, because that took longer than a question may, asks for the same snapshot.
+    /// Takes a snapshot at this slot or after it, or at what is applied now. A repeated request for
+    /// the same slot, made because the first outlasted its time limit, gets the same snapshot.
     pub fn snapshot(&self, at: Option<Slot>) -> Result<Snapshot, SnapshotError> {
         self.ask(SNAPSHOT_WAIT, |reply| Command::Snapshot(at, reply))
             .map_err(SnapshotError::Unanswered)?
     }
 
-    /// Begins to read all that the node keeps, at most so many bytes a second, to see whether it is
-    /// sound; a scrub that goes on goes on at that pace. What comes of it is in the node's status.
+    /// Begins to read all data of the node, with this limit of bytes per second, to check that it
+    /// is sound; a scrub in progress continues at that pace. The result is in the node's status.
     pub fn scrub(&self, bytes_per_second: Option<u64>) -> Result<Status, Unanswered> {
         self.ask(ANSWER_WAIT, |reply| Command::Scrub(bytes_per_second, reply))
     }
@@ -234,7 +235,7 @@ impl Handle {
         self.ask(ANSWER_WAIT, Command::Backup)
     }
 
-    /// No bytes of streams that snapshots from now on speak of are let go, until that is dropped;
+    /// Keeps all bytes of streams that snapshots from now on refer to, until the hold is dropped;
     /// an earlier hold goes on, if it is not over. The inner error says why this node does not have
     /// them all.
     pub fn hold_streams(
@@ -244,7 +245,8 @@ impl Handle {
         self.ask(ANSWER_WAIT, |reply| Command::HoldStreams(earlier, reply))
     }
 
-    /// At most so many bytes of an inner stream, from this position on, that this hold holds.
+    /// Reads at most this many bytes of an inner stream, from this position on, that this hold
+    /// holds.
     pub fn held(
         &self,
         hold: &StreamHold,
@@ -257,17 +259,18 @@ impl Handle {
             .map_err(HeldError::Unanswered)?
     }
 
-    /// Everything about the members, as the node has applied it.
+    /// Returns all information about the members, as the node has applied it.
     pub fn members(&self) -> Result<Members, Unanswered> {
         self.ask(ANSWER_WAIT, |reply| Command::Ask(Question::Members(reply)))
     }
 
-    /// What a node has to know that joins.
+    /// Returns what a joining node has to know.
     pub fn charter(&self) -> Result<Charter, Unanswered> {
         self.ask(ANSWER_WAIT, |reply| Command::Ask(Question::Charter(reply)))
     }
 
-    /// Who may do what, as the node has applied it; `None`: it does not know ([access-4]).
+    /// Returns the users and their rights, as the node has applied them; `None` if it does not know
+    /// them ([access-4]).
     pub fn users(&self) -> Result<Option<Users>, Unanswered> {
         self.ask(ANSWER_WAIT, |reply| Command::Ask(Question::Users(reply)))
     }
@@ -278,8 +281,8 @@ impl Handle {
             .map_err(GroupError::Unanswered)?
     }
 
-    /// The file with the keys of datagrams has changed: a key that is new is accepted at once, and
-    /// sent with when every peer has it ([pkt-3]).
+    /// Announces that the file with the keys of datagrams has changed: a new key is accepted at
+    /// once, and used for sending when every peer has it ([pkt-3]).
     pub fn rekey(&self, file: KeyFile) {
         self.shared.tell(News::Keys(file));
     }

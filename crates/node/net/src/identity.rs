@@ -1,9 +1,9 @@
-//! Who a node is, and where others are.
+//! Identity of a node, and addresses of the others.
 
 use quorate_core::node_id::{Member, NodeId};
 use quorate_replica::status::Addresses;
 
-/// Who this node is, as it tells others.
+/// Identity of this node, as sent to others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// The group.
@@ -12,11 +12,11 @@ pub struct Identity {
     pub member: Member,
     /// Its process start.
     pub boot: u32,
-    /// Where others find it.
+    /// Addresses where others reach it.
     pub addresses: Addresses,
 }
 
-/// Where a node of the group listens for peers.
+/// Address where a node of the group listens for peers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerAddress {
     /// The node.

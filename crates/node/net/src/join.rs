@@ -1,7 +1,7 @@
-//! What a node without a cluster asks others before its reactor runs: the founder, what was founded
-//! ([era-11]); and the founder everybody, whether there is a cluster already. And what a node of a
-//! cluster asks a folder that wants an id, before it gets one: whether it is where it says. And
-//! what a node that starts asks the others: what they remember of its log ([lie-3]).
+//! Questions before the reactor runs. A node without a cluster asks the founder what was founded
+//! ([era-11]); the founder asks all others whether there is a cluster already. A node of a cluster
+//! asks a folder that wants an id whether it is at its stated address, before assigning one. A node
+//! that starts asks the others what they remember of its log ([lie-3]).
 
 use std::{
     fmt,
@@ -51,8 +51,8 @@ impl fmt::Display for JoinError {
 
 impl std::error::Error for JoinError {}
 
-/// Asks at `founder` until there is an answer. `stop` ends it; `progress` hears each new reason
-/// why it takes longer.
+/// Asks at `founder` until there is an answer. `stop` ends it; `progress` receives each new reason
+/// for the delay.
 pub fn join(
     founder: &str,
     request: Join,
@@ -82,13 +82,13 @@ pub fn join(
     }
 }
 
-/// Whether asking again is of no use.
+/// Returns whether asking again is of no use.
 const fn is_final(code: RefusalCode) -> bool {
-    // The founder may itself be about to found, or to be told who it is.
+    // The founder may itself be about to found, or to learn its identity.
     !matches!(code, RefusalCode::NotFounded | RefusalCode::Starting | RefusalCode::Other(_))
 }
 
-/// How long a founder waits for what the others say.
+/// Time that a founder waits for the answers of the others.
 pub const FOUNDER_PATIENCE: Duration = ATTEMPT_MAX;
 
 /// Asks listed nodes, all at once, whether they belong to a cluster: those that say so. Who is not
@@ -107,8 +107,8 @@ pub fn members_among(
     members
 }
 
-/// Whether somebody there belongs to a cluster. A node that knows none says so; any other answer is
-/// that of a node which runs, whatever it thinks of the question.
+/// Returns whether a member of a cluster answers there. A node without a cluster says so; any other
+/// answer is that of a running node, whatever its verdict on the question.
 fn is_member(node: NodeId, address: &str, me: NodeId, trust: Option<&Trust>) -> bool {
     let hello = Hello {
         levels: Levels::SUPPORTED,
@@ -128,8 +128,8 @@ fn is_member(node: NodeId, address: &str, me: NodeId, trust: Option<&Trust>) -> 
     }
 }
 
-/// Whether the folder with this nonce starts at this address, and waits; else what is wrong. Who
-/// cannot be dialled now would be a member that nobody reaches.
+/// Checks that the folder with this nonce starts at this address, and waits; returns the problem
+/// otherwise. A node that cannot be dialled now would be an unreachable member.
 pub fn waits_at(address: &str, nonce: u64, trust: Option<&Trust>) -> Result<(), String> {
     let nobody = NodeId(0);
     let question = Frame::Join(Join { node: nobody, nonce, list_hash: 0 });
@@ -144,8 +144,8 @@ pub fn waits_at(address: &str, nonce: u64, trust: Option<&Trust>) -> Result<(), 
     }
 }
 
-/// How long a node that starts waits for what others remember of it. Those that run answer at once;
-/// this is for machines that are gone without a word.
+/// Time that a starting node waits for what others remember of it. Running nodes answer at once;
+/// this is for machines that disappeared silently.
 pub const RECALL_PATIENCE: Duration = Duration::from_millis(500);
 
 /// [lie-3] Asks these nodes, all at once, what they remember of this one; returns the answers. A
@@ -180,10 +180,11 @@ fn ask_all<T: Send + 'static>(
     let (tell, told) = channel();
     for (node, address) in nodes {
         let (node, address, tell, ask) = (*node, address.clone(), tell.clone(), ask.clone());
-        // Not waited for: a name may take long to look up. Without a thread nobody is asked.
+        // Not waited for: a name may take long to look up. Without a thread, the question is
+        // skipped.
         let asking = thread::Builder::new().name("ask".to_owned());
         let _ = asking.spawn(move || {
-            // The question is over if nobody listens.
+            // The question is over if the receiver is gone.
             let _ = tell.send(ask(node, &address));
         });
     }
@@ -208,12 +209,12 @@ fn attempt(
     trust: Option<&Trust>,
     stop: &dyn Fn() -> bool,
 ) -> io::Result<Answer> {
-    // The founder is whoever is at that address, if it is a node of this cluster.
+    // Any node of this cluster at that address is taken for the founder.
     let link = dial(founder, trust.map(|trust| trust.peer_out(None)))?;
     exchange(link, request.node, &Frame::Join(request), stop)
 }
 
-/// One question, one answer.
+/// Sends one question and returns the answer.
 fn exchange(
     link: Stream,
     from: NodeId,
@@ -249,7 +250,7 @@ fn exchange(
     }
 }
 
-/// Nothing came for a while.
+/// Returns whether the error means that nothing came for a while.
 fn is_pause(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -275,7 +276,7 @@ fn connect(founder: &str) -> io::Result<TcpStream> {
     Err(last)
 }
 
-/// The answer, if it is whole. The decoder bounds how much is ever gathered.
+/// Returns the answer, if it is whole. The decoder bounds how much is ever gathered.
 fn read_answer(bytes: &[u8]) -> io::Result<Option<Answer>> {
     match decode(bytes, HANDSHAKE_BODY_BYTES_MAX).map_err(io::Error::other)? {
         Decoded::NeedMore(_) => Ok(None),

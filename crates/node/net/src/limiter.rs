@@ -1,7 +1,8 @@
-//! Says what the world repeats a few times, then keeps quiet for a while, then says the last of it
-//! and how many there were in between.
+//! Limits repeated lines: logs the first few, is silent for a while, then logs the last one and the
+//! number left out.
 //!
-//! The last one is never lost: lines tell of a state, and the one that was told last must be true.
+//! The last one is never lost: lines describe a state, and the one that was logged last must be
+//! true.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +20,7 @@ pub struct Limiter<K, L> {
     due: Option<Time>,
 }
 
-/// What became of one kind of line since a window began.
+/// Lines of one kind since a window began.
 #[derive(Debug)]
 struct Said<L> {
     began: Time,
@@ -29,14 +30,14 @@ struct Said<L> {
 }
 
 impl<K: Ord, L> Limiter<K, L> {
-    /// With windows of this length.
+    /// Returns a limiter with windows of this length.
     pub const fn new(every_ms: u64) -> Self {
         Self { every_ms, said: BTreeMap::new(), due: None }
     }
 
-    /// A line of this kind, of which `burst` are said in a window. It comes back if it is to be
-    /// said now, with the number of those that were left out before it; else it is held, until
-    /// another one takes its place or the window ends.
+    /// Offers a line of this kind, of which `burst` are logged in a window. It is returned if it is
+    /// to be logged now, with the number of those that were left out before it; else it is held,
+    /// until another one takes its place or the window ends.
     pub fn offer(&mut self, now: Time, kind: K, burst: u32, line: L) -> Option<(L, u64)> {
         if self.said.len() >= KINDS_MAX && !self.said.contains_key(&kind) {
             // A kind of which nothing is held, and whose window is over, is as good as new.
@@ -64,7 +65,7 @@ impl<K: Ord, L> Limiter<K, L> {
         None
     }
 
-    /// The next held line whose window has ended.
+    /// Returns the next held line whose window has ended.
     pub fn next_due(&mut self, now: Time) -> Option<(L, u64)> {
         if self.due.is_none_or(|due| now < due) {
             return None;

@@ -5,7 +5,7 @@ use crate::spin::Spin;
 /// A handshake that nothing is in the way of.
 const HANDSHAKE_USUAL_MS: u64 = 250;
 
-/// What connections may hold, and how long they may take.
+/// Capacities and time limits of connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes waiting towards one peer on the control lane; above it messages to that peer are lost.
@@ -23,9 +23,9 @@ pub struct Limits {
     pub dial_retry_min_ms: u64,
     /// A retry of a dial waits at most this long.
     pub dial_retry_max_ms: u64,
-    /// The node with the lower id does not dial, but asks about this often why nobody comes.
+    /// The node with the lower id does not dial, but asks at this interval why it is not dialled.
     pub knock_ms: u64,
-    /// A removed node that is connected may stay for this long, to hear what was decided.
+    /// A removed node that is connected may stay for this long, to learn what was decided.
     pub parting_ms: u64,
     /// A peer that acknowledges nothing, keep-alives included, is given up after this. TCP waits
     /// twice as long before each repetition, so a connection that outlives a partition needs about
@@ -40,8 +40,8 @@ pub struct Limits {
     pub clients_max: usize,
     /// Bytes of one client that its protocol has not used yet, such as part of a large command.
     pub client_backlog_bytes_max: usize,
-    /// Memory for all clients together: such bytes, and what the host holds for them. Above it
-    /// nobody is read; above three quarters of it, at the end of a turn, the client that holds most
+    /// Memory for all clients together: such bytes, and what the host holds for them. Above it no
+    /// client is read; above three quarters of it, at the end of a turn, the client that holds most
     /// is closed.
     pub clients_bytes_max: usize,
     /// Bytes that the kernel buffers towards or from a client that is being closed are discarded
@@ -49,11 +49,11 @@ pub struct Limits {
     pub farewell_ms: u64,
     /// Accepting pauses for this long when descriptors or memory run out.
     pub accept_pause_ms: u64,
-    /// What was accepted may take this long to finish once a stop was asked for.
+    /// Time limit for accepted work to finish once a stop was requested.
     pub stop_ms: u64,
     /// Questions from other threads waiting for the reactor.
     pub commands_max: usize,
-    /// How long the reactor polls before it sleeps.
+    /// Polling before the reactor sleeps.
     pub spin: Spin,
 }
 

@@ -34,7 +34,7 @@ pub struct BindError {
     pub flag: &'static str,
     /// Its value.
     pub address: String,
-    /// What is wrong.
+    /// Reason of the failure.
     #[source]
     pub reason: BindReason,
 }
@@ -45,7 +45,7 @@ pub enum BindReason {
     /// Another socket has the port.
     #[error("the address is in use by another process")]
     AddressInUse(#[source] io::Error),
-    /// Somebody answers at the socket file.
+    /// A process answers at the socket file.
     #[error("the socket is in use by another process")]
     SocketInUse,
     /// No interface of this machine has the address.
@@ -69,7 +69,7 @@ pub enum BindReason {
 }
 
 impl BindReason {
-    /// What to do about it.
+    /// Returns a hint for the operator.
     pub const fn hint(&self) -> &'static str {
         match self {
             Self::AddressInUse(_) => "stop that process, or choose another address",
@@ -85,7 +85,7 @@ impl BindReason {
         }
     }
 
-    /// Whether another process is in the way.
+    /// Returns whether another process is in the way.
     pub const fn is_in_use(&self) -> bool {
         matches!(self, Self::AddressInUse(_) | Self::SocketInUse)
     }
@@ -170,7 +170,7 @@ impl Listeners {
         })
     }
 
-    /// Binds `--stream` beside them.
+    /// Binds `--stream` in addition.
     pub fn bind_streams(&mut self, stream: &str) -> Result<(), BindError> {
         let (stream, stream_address) = self.bind_tcp("--stream", stream)?;
         self.stream = Some(stream);
@@ -178,7 +178,7 @@ impl Listeners {
         Ok(())
     }
 
-    /// Binds `--stream-raw` beside them.
+    /// Binds `--stream-raw` in addition.
     pub fn bind_raw_streams(&mut self, raw: &str) -> Result<(), BindError> {
         let (raw, raw_address) = self.bind_tcp("--stream-raw", raw)?;
         self.raw = Some(raw);
@@ -194,12 +194,12 @@ impl Listeners {
         bind_tcp(flag, address, &self.protection)
     }
 
-    /// The certificates that those who connect have to have, if they have to.
+    /// Returns the certificates that peers and clients have to have, if they need any.
     pub const fn trust(&self) -> Option<&Trust> {
         self.protection.trust()
     }
 
-    /// Opens sockets for datagrams beside the listener for peers, as far as they are wanted and
+    /// Opens sockets for datagrams next to the listener for peers, as far as they are wanted and
     /// possible.
     pub fn bind_datagrams(&mut self, wanted: &Wanted) -> Result<(), Refused> {
         self.datagrams = Sockets::open(wanted, self.peer_address)?;
@@ -228,7 +228,7 @@ impl Listeners {
         self.device.take()
     }
 
-    /// How frames travel between this node and its peers, if they can do the same.
+    /// Returns how frames travel between this node and its peers, if they support the same.
     pub fn plane(&self) -> Way {
         self.datagrams.as_ref().map_or(Way::Tcp, Sockets::way)
     }
@@ -248,7 +248,7 @@ impl Listeners {
         Starting::answer(&self.peer, node.into(), cluster, self.trust().cloned())
     }
 
-    /// Where peers connect.
+    /// Returns the address for peers.
     pub const fn peer_address(&self) -> SocketAddr {
         self.peer_address
     }
@@ -259,17 +259,18 @@ impl Listeners {
         self.client.take()
     }
 
-    /// Where clients connect, if they can.
+    /// Returns the address for clients, if they can connect.
     pub const fn client_address(&self) -> Option<SocketAddr> {
         self.client_address
     }
 
-    /// Where clients of byte streams connect, if they can.
+    /// Returns the address for clients of byte streams, if they can connect.
     pub const fn stream_address(&self) -> Option<SocketAddr> {
         self.stream_address
     }
 
-    /// Where clients connect that send the bytes of a stream and nothing else, if they can.
+    /// Returns the address for clients that send the bytes of a stream and nothing else, if they
+    /// can connect.
     pub const fn raw_stream_address(&self) -> Option<SocketAddr> {
         self.raw_address
     }
@@ -299,7 +300,7 @@ fn bind_tcp(
 pub(crate) struct SocketFile {
     pub(crate) listener: UnixListener,
     path: PathBuf,
-    /// Device and inode: a file that somebody else put there since is not ours to remove.
+    /// Device and inode: a file put there since by another process must not be removed.
     identity: Option<(u64, u64)>,
 }
 
@@ -315,7 +316,8 @@ impl SocketFile {
         Ok(Self { listener, path: path.to_owned(), identity: identity(path) })
     }
 
-    /// A killed process leaves its socket file behind. It is stale if nobody answers there.
+    /// Removes a stale socket file, as a killed process leaves it. It is stale if no process
+    /// answers there.
     fn make_room(path: &Path) -> Result<(), BindReason> {
         let Ok(found) = fs::symlink_metadata(path) else {
             return Ok(());

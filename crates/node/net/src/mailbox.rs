@@ -1,5 +1,5 @@
-//! What other threads leave for the reactor: a bounded queue of questions, news, the wish that it
-//! stops, and a descriptor that wakes it.
+//! Mailbox of the reactor for other threads: a bounded queue of questions, news, the request to
+//! stop, and a descriptor that wakes it.
 
 use std::{collections::VecDeque, fmt, io, time::Duration};
 
@@ -18,7 +18,7 @@ pub enum Unanswered {
     Stopped,
     /// Too many questions are waiting.
     Busy,
-    /// It did not answer in time.
+    /// The reactor did not answer in time.
     TimedOut,
 }
 
@@ -34,7 +34,7 @@ impl fmt::Display for Unanswered {
 
 impl std::error::Error for Unanswered {}
 
-/// What both sides see. A question carries the place for its answer.
+/// State shared by both sides. A question carries the channel of its answer.
 #[derive(Debug)]
 pub(crate) struct Mailbox<Q, N> {
     wake: Wake,
@@ -50,7 +50,7 @@ struct State<Q, N> {
     ended: bool,
 }
 
-/// What has gathered for the reactor.
+/// Messages gathered for the reactor.
 pub(crate) struct Mail<Q, N> {
     pub(crate) questions: VecDeque<Q>,
     pub(crate) news: Vec<N>,
@@ -64,12 +64,13 @@ impl<Q, N> Mailbox<Q, N> {
         Ok(Arc::new(Self { wake: Wake::new()?, questions_max, state: Mutex::new(state) }))
     }
 
-    /// Readable while something may be here.
+    /// Returns the descriptor that is readable while mail may be here.
     pub(crate) fn wake(&self) -> &Wake {
         &self.wake
     }
 
-    /// A panic elsewhere cannot leave this state half changed: each change is one assignment.
+    /// Locks the state. A panic elsewhere cannot leave it half changed: each change is one
+    /// assignment.
     fn state(&self) -> MutexGuard<'_, State<Q, N>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -110,7 +111,7 @@ impl<Q, N> Mailbox<Q, N> {
         })
     }
 
-    /// Tells the reactor. The callers bound how much there is.
+    /// Sends news to the reactor. The callers bound how much there is.
     pub(crate) fn tell(&self, news: N) {
         let mut state = self.state();
         if !state.ended {
@@ -126,7 +127,8 @@ impl<Q, N> Mailbox<Q, N> {
         self.wake.signal();
     }
 
-    /// No answer will come any more: askers hear that at once, for their channels are dropped.
+    /// Ends the mailbox without further answers: callers learn of that at once, as their channels
+    /// are dropped.
     pub(crate) fn end(&self) {
         let mut state = self.state();
         state.ended = true;

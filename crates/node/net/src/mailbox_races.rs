@@ -36,13 +36,13 @@ const NOT_USED: Duration = Duration::from_secs(3600);
 
 type Box = Mailbox<SyncSender<u32>, u32>;
 
-/// Whether a model fails in some schedule.
+/// Returns whether a model fails in some schedule.
 fn fails(model: impl Fn() + Send + Sync + 'static) -> bool {
     let explore = AssertUnwindSafe(|| shuttle::check_random(model, RUNS));
     panic::catch_unwind(explore).is_err()
 }
 
-/// A reactor that answers 7 to everything until it was asked to stop and has heard the news.
+/// A reactor that answers 7 to everything until it was asked to stop and has received the news.
 fn react(mailbox: &Box, late: impl Fn(&Box)) {
     let (mut stop, mut heard) = (false, 0);
     while !stop || heard == 0 {
@@ -103,7 +103,7 @@ fn a_reactor_that_drains_late_is_found() {
     }));
 }
 
-/// Who asked while it ended waits forever.
+/// A caller that asks while the reactor ends without a reply waits forever.
 #[test]
 fn a_reactor_that_ends_without_a_word_is_found() {
     assert!(fails(|| everybody_hears(|mailbox| react(mailbox, |_| ()))));

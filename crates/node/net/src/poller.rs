@@ -13,7 +13,7 @@ use rustix::event::{
 /// Most events taken in one turn; the rest stays ready.
 const EVENTS_MAX: usize = 1024;
 
-/// What a descriptor is watched for.
+/// Events for which a descriptor is watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Interest {
     pub(crate) read: bool,
@@ -34,17 +34,17 @@ impl Interest {
     }
 }
 
-/// What became of a descriptor.
+/// State of a descriptor.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ready {
     pub(crate) token: u64,
     pub(crate) read: bool,
     pub(crate) write: bool,
-    /// Both directions are gone; reading and writing tell why.
+    /// Both directions are gone; reading and writing report why.
     pub(crate) broken: bool,
 }
 
-/// What one wait found; reused.
+/// Events of one wait; reused.
 pub(crate) struct Events {
     raw: Vec<epoll::Event>,
     pub(crate) ready: Vec<Ready>,

@@ -1,4 +1,4 @@
-//! What the models of races put in place of the operating system.
+//! Substitutes for the operating system in the models of races.
 
 /// An eventfd.
 pub(crate) mod wake {
@@ -26,7 +26,7 @@ pub(crate) mod wake {
             *self.signalled.lock().unwrap() = false;
         }
 
-        /// What epoll does.
+        /// Waits as epoll does.
         pub(crate) fn wait(&self) {
             let mut signalled = self.signalled.lock().unwrap();
             while !*signalled {

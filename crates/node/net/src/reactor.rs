@@ -29,16 +29,16 @@ use crate::{
     tcp::peers::Peers,
 };
 
-/// What a reactor is started with.
+/// Settings that a reactor is started with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Who this node is.
+    /// Identity of this node.
     pub identity: Identity,
     /// All nodes of the group; this one may be among them.
     pub peers: Vec<PeerAddress>,
     /// Capacities and waits.
     pub limits: Limits,
-    /// Where the jitter of retries comes from; different on every node and start.
+    /// Seed of the jitter of retries; different on every node and start.
     pub seed: u64,
 }
 
@@ -57,16 +57,16 @@ pub struct Reactor<H> {
     spinning: Spinning,
     /// When the host wants to be polled at the latest.
     host_wake: Option<Time>,
-    /// Tells the device of members, if there is one.
+    /// Reports members to the device, if there is one.
     device: Option<Following>,
-    /// What was accepted may take this long to finish once a stop was asked for.
+    /// Time limit for accepted work to finish once a stop was requested.
     stop_ms: u64,
     /// Set once a stop was asked for: when patience ends.
     stop_by: Option<Time>,
     _end: EndGuard,
 }
 
-/// Tells waiting threads that no answer will come, however the reactor ends.
+/// Notifies waiting threads that no answer will come, however the reactor ends.
 #[derive(Debug)]
 struct EndGuard(Arc<Shared>);
 
@@ -142,8 +142,8 @@ impl<H: Host> Reactor<H> {
         Ok(self.host)
     }
 
-    /// One turn; `false` after the last. The order is the design's (§5): arrivals, the protocol,
-    /// sends, then the write, then what clients get.
+    /// Runs one turn; returns `false` after the last. The order is the design's (§5): arrivals, the
+    /// protocol, sends, then the write, then output of clients.
     fn turn(&mut self, events: &mut Events) -> io::Result<bool> {
         self.wait(events)?;
         let now = self.clock();
@@ -249,7 +249,7 @@ impl<H: Host> Reactor<H> {
         Now { time: self.time(), wall_ms: u64::try_from(wall.as_millis()).unwrap_or(u64::MAX) }
     }
 
-    /// How long nothing may happen from now on; `None` without an end.
+    /// Returns how long the reactor may wait for events; `None` without a limit.
     fn patience_us(&self, now: Time) -> Option<u64> {
         // The end of a turn may have made work for the next.
         let place_free = self.gates.waits_for_room() && !self.clients.is_full();

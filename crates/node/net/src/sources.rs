@@ -1,5 +1,5 @@
-//! What the reactor waits for: every descriptor that it watches has a place in one table, and an
-//! event names the place.
+//! Event sources of the reactor: every watched descriptor has a place in one table, and an event
+//! names the place.
 
 use std::{io, os::fd::AsFd};
 
@@ -13,12 +13,12 @@ use crate::{
 };
 
 new_key_type! {
-    /// A place in the table. The table may use a freed place again, but under another token: an
-    /// event that was reported for the former source is nobody's.
+    /// A place in the table. The table may reuse a freed place, but under another token: an event
+    /// reported for the former source has no owner.
     pub(crate) struct Token;
 }
 
-/// What is watched.
+/// Watched sources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
     /// Other threads left something for the reactor.
@@ -85,7 +85,7 @@ impl Sources {
         self.table.remove(token);
     }
 
-    /// Whose event this is; `None` if the source was removed since the event was reported.
+    /// Returns the source of this event; `None` if it was removed since the event was reported.
     pub(crate) fn of(&self, ready: Ready) -> Option<Source> {
         self.table.get(KeyData::from_ffi(ready.token).into()).copied()
     }

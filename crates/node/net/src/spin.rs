@@ -1,13 +1,13 @@
-//! How long the reactor polls before it sleeps. Waking a thread costs more than a short wait: an
+//! Polling of the reactor before it sleeps. Waking a thread costs more than a short wait: an
 //! interrupt and, on a virtual machine, an exit to the host on each side. A lone command pays for
 //! that at every hop.
 //!
 //! The thread yields its CPU between polls, so nothing that is ready to run waits for it. If the
-//! CPU comes back late, others need it, and the thread stops polling for a while.
+//! CPU is returned late, others need it, and the thread stops polling for a while.
 
 use quorate_core::time::Time;
 
-/// What was asked for: `--spin`.
+/// Setting of `--spin`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Spin {
     /// While recent waits were short and nothing else needs the CPU.
@@ -23,7 +23,7 @@ impl Spin {
     /// A longer wait is worth sleeping through.
     pub const US_MAX: u32 = 1000;
 
-    /// As on the command line: `auto`, `off`, or microseconds up to [`Self::US_MAX`].
+    /// Parses the form of the command line: `auto`, `off`, or microseconds up to [`Self::US_MAX`].
     pub fn named(text: &str) -> Option<Self> {
         match text {
             "auto" => Some(Self::Auto),
@@ -43,8 +43,8 @@ const AUTO_US: u64 = 50;
 const SLEPT_TIMES: u64 = 3;
 /// Polling needs this many short waits among the last 16.
 const SHORT_MIN: u32 = 4;
-/// After a turn that worked longer than this a wake-up costs little beside the work, and the CPU is
-/// worth more to others.
+/// After a turn that worked longer than this a wake-up costs little compared to the work, and the
+/// CPU is worth more to others.
 const TURN_US: u64 = 100;
 /// If a yield takes longer than this, others need the CPU.
 const AWAY_US: u64 = 500;
@@ -67,7 +67,7 @@ impl Spinning {
         Self { wanted, short: 0, woke: Time(0), rests_until: Time(0) }
     }
 
-    /// How long to poll before sleeping; 0: not at all.
+    /// Returns the time to poll before sleeping; 0 for no polling.
     pub(crate) const fn for_us(&self, now: Time) -> u64 {
         match self.wanted {
             Spin::Off => 0,
@@ -79,14 +79,14 @@ impl Spinning {
         }
     }
 
-    /// A wait that began then has ended; `slept` says whether the thread slept.
+    /// Notes that a wait that began then has ended; `slept` says whether the thread slept.
     pub(crate) const fn waited(&mut self, began: Time, now: Time, slept: bool) {
         self.woke = now;
         let longest = if slept { AUTO_US * SLEPT_TIMES } else { AUTO_US };
         self.short = self.short << 1 | (now.since_us(began) <= longest) as u16;
     }
 
-    /// A yield took this long; returns whether to stop polling because of it.
+    /// Notes that a yield took this long; returns whether to stop polling because of it.
     pub(crate) fn was_away(&mut self, now: Time, us: u64) -> bool {
         if us < AWAY_US {
             return false;
@@ -95,8 +95,8 @@ impl Spinning {
         true
     }
 
-    /// What [`Spin::Auto`] does now and why, for people; `None` if it simply sleeps, or if the
-    /// operator chose.
+    /// Returns what [`Spin::Auto`] does now and why, for people; `None` if it simply sleeps, or if
+    /// the operator chose.
     pub(crate) fn why(&self, now: Time) -> Option<String> {
         let why = match (self.wanted, self.for_us(now)) {
             (Spin::Off | Spin::Us(_), _) => return None,

@@ -1,5 +1,5 @@
 //! Answers at the peer address while the node starts: it may wait for a founder, or read its log,
-//! for long. Who asks hears at once that the node is there, and whether it belongs to a cluster.
+//! for long. A caller learns at once that the node is there, and whether it belongs to a cluster.
 
 use std::{
     collections::VecDeque,
@@ -46,14 +46,14 @@ struct Shared {
     end: OwnedFd,
 }
 
-/// What there is to say.
+/// Facts for the answers.
 #[derive(Clone, Copy, Debug)]
 struct Known {
     /// `None` while it waits for an id.
     node: Option<NodeId>,
     /// The cluster, once it is known.
     cluster: Option<u128>,
-    /// What the folder asks for an id with, if it does.
+    /// Nonce with which the folder asks for an id, if it does.
     nonce: Option<u64>,
 }
 
@@ -83,18 +83,18 @@ impl Starting {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// The node belongs to this cluster.
+    /// Announces that the node belongs to this cluster.
     pub fn belongs_to(&self, cluster: u128) {
         self.shared.known().cluster = Some(cluster);
     }
 
-    /// The folder asks for an id with this nonce: whoever dials back hears whether it is this one
-    /// ([`crate::waits_at`]).
+    /// Announces that the folder asks for an id with this nonce: a node that dials back learns
+    /// whether it reached this one ([`crate::waits_at`]).
     pub fn waits_with(&self, nonce: u64) {
         self.shared.known().nonce = Some(nonce);
     }
 
-    /// The folder has this id.
+    /// Announces that the folder has this id.
     pub fn is(&self, node: NodeId) {
         self.shared.known().node = Some(node);
     }
@@ -142,7 +142,7 @@ impl Room {
         }
     }
 
-    /// Which connections can be read; `None` at the end.
+    /// Returns which connections can be read; `None` at the end.
     fn wait(&self, now: Instant) -> Option<Vec<bool>> {
         let deadlines = self.connections.iter().map(|connection| connection.deadline);
         let next = deadlines.chain(self.paused_until).min();
@@ -154,7 +154,7 @@ impl Room {
         if self.paused_until.is_none() {
             fds.push(PollFd::new(&self.listener, PollFlags::IN));
         }
-        // Whatever goes wrong here goes wrong again: then nobody answers, as if nobody were here.
+        // Any error here would repeat: then no answer is sent, as if the address were unused.
         match poll(&mut fds, patience.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(_) => return None,

@@ -11,7 +11,7 @@ macro_rules! stats {
         }
 
         impl Stats {
-            /// The sum of both.
+            /// Returns the sum of both.
             pub(crate) fn plus(&self, other: &Self) -> Self {
                 Self { $($name: self.$name + other.$name,)+ }
             }

@@ -12,18 +12,18 @@ use rustix::event::{EventfdFlags, eventfd};
 pub struct Wake(OwnedFd);
 
 impl Wake {
-    /// Not signalled.
+    /// Creates a descriptor that is not signalled.
     pub fn new() -> io::Result<Self> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         Ok(Self(eventfd(0, flags)?))
     }
 
-    /// There is something. Fails only if the counter is full: it is readable then.
+    /// Makes it readable. Fails only if the counter is full: it is readable then.
     pub fn signal(&self) {
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
-    /// Not readable any more, until the next signal.
+    /// Makes it unreadable until the next signal.
     pub fn drain(&self) {
         let _ = rustix::io::read(&self.0, &mut [0; 8]);
     }

@@ -1,8 +1,8 @@
-//! What happens to single datagrams between nodes: each has its own fate, as a wire gives it.
+//! Faults of single datagrams between nodes: each has its own fate, as on a wire.
 //!
 //! Lost, repeated, at once or seconds later, late, with a flipped bit, cut in two: all of that may
-//! happen to one that was sent once. Which of them arrive, and at which process, the world decides
-//! when they do.
+//! happen to a datagram that was sent once. The world decides which of them arrive, and at which
+//! process, at the time of arrival.
 
 use std::fmt;
 
@@ -14,7 +14,8 @@ use crate::{
     network::{Carrier, Weather},
 };
 
-/// What a run's datagrams meet beside its weather, and how the planes are made that send them.
+/// Faults of a run's datagrams in addition to its weather, and parameters of the planes that send
+/// them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Air {
     /// Datagrams are sealed by a key, and not by a checksum.
@@ -39,7 +40,7 @@ pub struct Air {
 }
 
 impl Air {
-    /// Nothing is lost, and windows do not fill.
+    /// Returns settings under which nothing is lost, and windows do not fill.
     pub const fn calm() -> Self {
         Self {
             keyed: true,
@@ -54,8 +55,8 @@ impl Air {
         }
     }
 
-    /// From dice of their own, so that seeds without packets stay what they were; and whether they
-    /// have them: two in three of the runs that would lose whole frames.
+    /// Draws from separate dice, so that seeds without packets stay what they were; also whether
+    /// there are packets: two in three of the runs that would lose whole frames.
     pub fn draw(seed: u64, carrier: Carrier) -> (Carrier, Self) {
         let dice = &mut Dice::new(seed ^ 0x5061_636b_6574_7321);
         let packets = dice.chance(2, 3) && carrier == Carrier::Datagrams;
@@ -83,7 +84,7 @@ impl Air {
         (carrier, air)
     }
 
-    /// From now on nothing happens to datagrams.
+    /// Ends all faults of datagrams.
     pub const fn calm_down(&mut self) {
         *self = Self {
             keyed: self.keyed,
@@ -94,8 +95,8 @@ impl Air {
         };
     }
 
-    /// What becomes of one datagram on its way to one node: what arrives, and after how many
-    /// microseconds.
+    /// Draws the fate of one datagram on its way to one node: the datagrams that arrive, each with
+    /// its delay in microseconds.
     pub fn fly(
         &self,
         weather: &Weather,
@@ -143,16 +144,16 @@ impl Air {
     }
 }
 
-/// How often things happened to datagrams, and by them.
+/// Counts of events of datagrams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Datagrams that left a node, those to the group once for each node that could hear them.
+    /// Datagrams that left a node, those to the group once for each node that could receive them.
     pub flown: u64,
     /// Lost on their way.
     pub lost: u64,
     /// Blocked by a partition, or by the group's silence for a node.
     pub blocked: u64,
-    /// Not taken by a socket: full, or nobody's.
+    /// Not taken by a socket: full, or no process owns it.
     pub unheard: u64,
     /// Sent once and arrived twice.
     pub repeated: u64,
@@ -166,7 +167,7 @@ pub struct Counts {
     pub own_drops: u64,
     /// Datagrams that planes did not take, by reason ([`Refusal::ALL`]).
     pub refused: [u64; Refusal::ALL.len()],
-    /// What the planes counted.
+    /// Counters of the planes.
     pub planes: quorate_packets::plane::Counters,
     /// Introductions that were taken, and those that were not: of another boot, or older.
     pub introduced: u64,
@@ -174,7 +175,7 @@ pub struct Counts {
     pub not_introduced: u64,
     /// Frames that came whole and say another sender, or are none.
     pub frames_wrong: u64,
-    /// How often packets began to reach a node, and stopped.
+    /// Number of times that packets began to reach a node, and stopped.
     pub up: u64,
     /// See above.
     pub down: u64,
@@ -182,12 +183,12 @@ pub struct Counts {
     pub group_up: u64,
     /// See above.
     pub group_down: u64,
-    /// How often the group fell silent for a node.
+    /// Number of times that the group fell silent for a node.
     pub deaf: u64,
 }
 
 impl Counts {
-    /// Of two runs together.
+    /// Adds the counts of another run.
     pub fn add(&mut self, other: &Self) {
         let (a, b) = (&mut self.planes, &other.planes);
         for (sum, more) in [

@@ -10,21 +10,21 @@ const WALL_START_MS: u64 = 1_700_000_000_000;
 /// One node's clocks.
 #[derive(Clone, Debug)]
 pub struct Clock {
-    /// How fast the monotonic clock goes, in parts per million of the world's.
+    /// Rate of the monotonic clock, in parts per million of the world's.
     rate_ppm: u64,
-    /// What the monotonic clock showed when this life of the node began, and when that was.
+    /// Reading of the monotonic clock when this life of the node began, and the world's time then.
     started: Time,
     /// Added to the world's time to get what the wall clock shows.
     wall_offset_ms: i64,
 }
 
 impl Clock {
-    /// A clock that is right.
+    /// Returns a clock that is right.
     pub const fn exact() -> Self {
         Self { rate_ppm: 1_000_000, started: Time(0), wall_offset_ms: 0 }
     }
 
-    /// A clock that drifts by up to `drift_ppm` and is off by up to `skew_ms`.
+    /// Draws a clock that drifts by up to `drift_ppm` and is off by up to `skew_ms`.
     pub fn draw(dice: &mut Dice, drift_ppm: u64, skew_ms: u64) -> Self {
         let rate_ppm = 1_000_000 - drift_ppm + dice.below(2 * drift_ppm + 1);
         let mut clock = Self { rate_ppm, ..Self::exact() };
@@ -32,42 +32,42 @@ impl Clock {
         clock
     }
 
-    /// The process starts: its monotonic clock starts at zero, as the reactor's does.
+    /// Restarts the monotonic clock at zero with the process, as the reactor's does.
     pub fn restart(&mut self, world: Time) {
         self.started = world;
     }
 
-    /// What the node's monotonic clock shows.
+    /// Returns the reading of the node's monotonic clock.
     pub fn time(&self, world: Time) -> Time {
         let passed =
             u128::from(world.since_us(self.started)) * u128::from(self.rate_ppm) / 1_000_000;
         Time(u64::try_from(passed).unwrap_or(u64::MAX))
     }
 
-    /// When, in the world's time, the node's clock will show `node`; never before it does.
+    /// Returns when, in the world's time, the node's clock will show `node`; never before it does.
     pub fn world(&self, node: Time) -> Time {
         let passed = (u128::from(node.0) * 1_000_000).div_ceil(u128::from(self.rate_ppm));
         self.started.plus_us(u64::try_from(passed).unwrap_or(u64::MAX))
     }
 
-    /// What the wall clock shows, Unix time in milliseconds.
+    /// Returns the reading of the wall clock, Unix time in milliseconds.
     pub fn wall_ms(&self, world: Time) -> u64 {
         (WALL_START_MS + world.0 / 1000).saturating_add_signed(self.wall_offset_ms)
     }
 
-    /// Somebody sets the wall clock, wrong by up to `skew_ms`.
+    /// Sets the wall clock, wrong by up to `skew_ms`.
     pub fn jump(&mut self, dice: &mut Dice, skew_ms: u64) {
         let skew = i64::try_from(skew_ms).unwrap_or(0);
         let drawn = i64::try_from(dice.below(2 * skew_ms + 1)).unwrap_or(0);
         self.wall_offset_ms = drawn - skew;
     }
 
-    /// Somebody sets the wall clock wrong by this.
+    /// Sets the wall clock wrong by this.
     pub fn set_off(&mut self, ms: i64) {
         self.wall_offset_ms = ms;
     }
 
-    /// The wall clock is right again.
+    /// Sets the wall clock right.
     pub fn set_right(&mut self) {
         self.wall_offset_ms = 0;
     }

@@ -23,14 +23,14 @@ use crate::dice::Dice;
 
 /// Frames of other groups end before anything is done.
 const GROUP_HASH: u32 = 0x5152_5445;
-/// Where all devices of a run hear each other, and their clients hear decisions.
+/// Group of all devices of a run, and of decisions for their clients.
 const GROUP: Address = stations(GROUP_HASH)[1];
 /// Frames for an owner that does not take them are lost beyond.
 const TAP_MAX: usize = 64;
 /// Frames that a device that stands still has not looked at are lost beyond.
 const UNSEEN_MAX: usize = 4096;
 
-/// What goes wrong with devices.
+/// Faults of devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Faults {
     /// Slots that each program holds.
@@ -46,24 +46,24 @@ pub struct Faults {
     /// Mean time between two times that a device loses power while its owner lives; in a volatile
     /// group, those of nodes that may forget.
     pub resets_us: Option<u64>,
-    /// Whether the device loses power with its owner, of 1000.
+    /// Probability that the device loses power with its owner, of 1000.
     pub dies_too_of_1000: u64,
-    /// Mean time between two times that somebody takes a device from its place in the network.
+    /// Mean time between two removals of a device from its place in the network.
     pub taken_us: Option<u64>,
     /// Mean time between two times that a device stands still for a while, and forgets nothing.
     pub stalls_us: Option<u64>,
-    /// Whether it says itself that it forgot; its owner learns it from its answers otherwise.
+    /// The device reports itself that it forgot; its owner learns it from its answers otherwise.
     pub tells: bool,
     /// Frames in which a bit turns between two devices, of 1000.
     pub damaged_of_1000: u64,
-    /// Mean time between two frames that somebody sends who is no device: old ones again, and what
-    /// no device would send, in a node's own name, too ([offload-21]). It is nobody who makes up
-    /// votes: who can do that decides what he wants.
+    /// Mean time between two frames of senders that are no device: replays, and frames that no
+    /// device would send, in a node's own name, too ([offload-21]). They never invent votes: a
+    /// sender that can do that decides at will.
     pub strangers_us: Option<u64>,
 }
 
 impl Faults {
-    /// From dice of their own, so that seeds without devices stay what they were.
+    /// Draws from separate dice, so that seeds without devices stay what they were.
     pub fn draw(seed: u64) -> Option<Self> {
         let dice = &mut Dice::new(seed ^ 0x4465_7669_6365_7321);
         let mut faults = Self {
@@ -89,7 +89,7 @@ impl Faults {
         is_there.then_some(faults)
     }
 
-    /// Nothing goes wrong.
+    /// Returns settings without faults.
     pub const fn calm() -> Self {
         Self {
             cells: 64,
@@ -120,12 +120,12 @@ struct State {
     for_network: Vec<Vec<u8>>,
     /// Calls that come once more.
     late: VecDeque<Vec<u8>>,
-    /// It stands still; these frames wait for it.
+    /// Frames that wait while the device is stalled.
     unseen: Option<VecDeque<(Port, Vec<u8>)>>,
     lost: u64,
     /// The process that owns it.
     owner: u64,
-    /// It hears nothing of the network, and never will.
+    /// The device is permanently cut off from the network.
     is_taken: bool,
 }
 
@@ -157,8 +157,8 @@ struct Side {
     boot: u32,
 }
 
-/// A frame that nobody's device sends, in the name of a node's: an old one that is made to say
-/// something else, or a value that is none.
+/// Returns a forged frame in the name of a node's device: an old one with other contents, or a
+/// value that is none.
 pub fn forged(old: &[u8], of: usize, dice: &mut Dice) -> Option<Vec<u8>> {
     let at = Form::Raw.header_at();
     let mut header = Header::read(old.get(at..at + HEADER_BYTES)?.first_chunk()?)?;
@@ -210,7 +210,7 @@ fn programs(faults: &Faults, node: usize) -> Host<'static> {
 }
 
 impl Device {
-    /// With power, and without an owner.
+    /// Returns a device with power, and without an owner.
     pub fn new(seed: u64, node: usize, faults: Faults) -> Self {
         Self(Arc::new(Mutex::new(State {
             faults,
@@ -232,10 +232,10 @@ impl Device {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What a process gets its device from.
+    /// Returns the access of a process to its device.
     pub fn owning(&self, process: u64, boot: u32) -> Owning {
         let device = self.clone();
-        // A process that finds a device that hears nothing has another one.
+        // A process that finds its device cut off has another one.
         let mut state = device.state();
         if state.is_taken {
             state.renew();
@@ -244,7 +244,7 @@ impl Device {
         Owning { device, process, boot }
     }
 
-    /// A process owns it from now on: its side of the port, and the owner that production has.
+    /// Makes a process its owner: returns its side of the port, and the owner that production has.
     fn own(&self, process: u64, boot: u32) -> Lent {
         let mut state = self.state();
         state.owner = process;
@@ -273,25 +273,25 @@ impl Device {
         dies
     }
 
-    /// Power goes and comes.
+    /// Cuts the power and restores it.
     pub fn reset(&self) {
         self.state().forget();
     }
 
-    /// Somebody takes it from its place: it hears nothing of the network any more, and says
-    /// nothing. Its owner can ask it.
+    /// Removes the device from its place: it is cut off from the network, in both directions. Its
+    /// owner can still query it.
     pub fn take_away(&self) {
         let mut state = self.state();
         state.is_taken = true;
         state.for_network.clear();
     }
 
-    /// It stands still from now on, and forgets nothing ([offload-9]).
+    /// Stalls the device; it forgets nothing ([offload-9]).
     pub fn stall(&self) {
         self.state().unseen.get_or_insert_default();
     }
 
-    /// It goes on where it stood.
+    /// Resumes the device where it stalled.
     pub fn resume(&self) {
         let mut state = self.state();
         for (from, frame) in state.unseen.take().into_iter().flatten() {
@@ -299,7 +299,7 @@ impl Device {
         }
     }
 
-    /// A frame arrives from the network. Whether there is something for the owner.
+    /// Receives a frame from the network. Returns whether there is something for the owner.
     pub fn hear(&self, frame: &[u8]) -> bool {
         let mut state = self.state();
         if !state.is_taken {
@@ -308,12 +308,12 @@ impl Device {
         !state.for_owner.is_empty()
     }
 
-    /// What leaves for the network.
+    /// Takes the frames for the network.
     pub fn take_sent(&self) -> Vec<Vec<u8>> {
         std::mem::take(&mut self.state().for_network)
     }
 
-    /// From now on nothing goes wrong.
+    /// Ends all faults.
     pub fn calm(&self) {
         self.resume();
         let mut state = self.state();
@@ -348,13 +348,13 @@ impl State {
         self.unseen = None;
     }
 
-    /// Another one, at the same place.
+    /// Replaces it by another one, at the same place.
     fn renew(&mut self) {
         self.forget();
         self.is_taken = false;
     }
 
-    /// One frame goes through both programs.
+    /// Passes one frame through both programs.
     fn step(&mut self, from: Port, frame: &[u8]) {
         if let Some(unseen) = &mut self.unseen {
             if unseen.len() < UNSEEN_MAX {
@@ -373,7 +373,7 @@ impl State {
                 self.for_network.push(frame.to_vec());
             }
         }
-        // What others counted is nobody's here: it goes on to the owner.
+        // Counts of other devices do not concern this one: they pass on to the owner.
         let passed = (verdict == Verdict::Pass && from == Port::Network).then_some(frame);
         let passed = passed.map(|frame| (Came::Network, frame));
         for (came, frame) in passed.into_iter().chain(out.frames_for_owner(from)) {
@@ -393,7 +393,7 @@ impl State {
     }
 }
 
-/// Which program says it: a coordinator says so.
+/// Returns the program that sent it: a coordinator's frames have a flag.
 fn speaker(frame: &[u8]) -> Program {
     let at = Form::Raw.header_at() + 33;
     let coordinator = u8::try_from(COORDINATOR).unwrap_or(u8::MAX);
@@ -420,7 +420,7 @@ impl Owned for Side {
         if !state.dice.chance(lost, 1000) {
             state.step(Port::Owner, frame);
         }
-        // One of before comes again, behind what was asked since.
+        // An earlier frame arrives again, after later ones.
         if state.dice.chance(100, 1000)
             && let Some(again) = state.late.pop_front()
         {
@@ -447,7 +447,7 @@ impl Owned for Side {
 
     fn drain(&mut self) {}
 
-    /// A step is whole; that it is over is known later.
+    /// Reports the end of a drain. A step is whole, but that it is over is known later.
     fn drained(&mut self) -> Drained {
         let mut state = self.device.state();
         let slow = state.faults.slow_of_1000;

@@ -20,7 +20,6 @@ pub struct LogWrite {
     pub seq: u64,
     /// In which incarnation it was written.
     pub incarnation: Incarnation,
-    /// What it holds.
     pub records: Vec<Record>,
 }
 
@@ -31,7 +30,7 @@ pub fn read(disk: &MemoryDisk, at: Position) -> Option<LogWrite> {
     parse(at, segment.get(from..)?)
 }
 
-/// A write of the segment's epoch: what its earlier lives left is not read.
+/// Parses a write of the segment's epoch: remains of its earlier lives are not read.
 fn parse(at: Position, bytes: &[u8]) -> Option<LogWrite> {
     let header = Header::decode(bytes.get(..BLOCK)?).ok()?;
     if Position::from(header.place) != at {
@@ -105,7 +104,7 @@ pub fn old_blocks(disk: &MemoryDisk, newest: usize) -> Vec<Position> {
     blocks.into_iter().filter(old).collect()
 }
 
-/// Log writes of which each block may rot: where they lie, and how long they are.
+/// Returns log writes of which each block may rot: their positions and lengths.
 pub fn old_writes(disk: &MemoryDisk, newest: usize) -> Vec<(Position, u64)> {
     let old = old_blocks(disk, newest);
     let heads = old.into_iter().filter(|place| place.file.family == Family::Log);
@@ -118,7 +117,7 @@ pub fn old_writes(disk: &MemoryDisk, newest: usize) -> Vec<(Position, u64)> {
     whole.collect()
 }
 
-/// What of a node's log is durable and released, write by write in order ([disk-2]).
+/// Durable and released part of a node's log, write by write in order ([disk-2]).
 #[derive(Debug, Default)]
 pub struct Released {
     next: u64,
@@ -126,17 +125,17 @@ pub struct Released {
 }
 
 impl Released {
-    /// Log writes below `next` were reported.
+    /// Starts after the log writes below `next`, which were reported.
     pub fn new(next: u64) -> Self {
         Self { next, early: BTreeMap::new() }
     }
 
-    /// Number of the next log write.
+    /// Returns the number of the next log write.
     pub fn next(&self) -> u64 {
         self.next
     }
 
-    /// A log write is whole on the disk. Returns what is released by that, in order.
+    /// Completes a log write on the disk. Returns what is released by that, in order.
     pub fn complete(&mut self, write: LogWrite) -> Vec<LogWrite> {
         self.early.insert(write.seq, write);
         let mut out = Vec::new();

@@ -1,4 +1,4 @@
-//! What happens at a moment of a run, and the queue of all that is to come.
+//! Events of a run, and their queue.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ pub(crate) enum Event {
     Dial(usize, usize),
     /// A node that was removed is sent away by another one.
     Part { node: usize, peer: usize },
-    /// A node hears that a connection is gone.
+    /// A node learns that a connection is gone.
     Down { node: usize, life: u64, peer: usize, connection: u64 },
     /// A disk operation ends.
     Disk { node: usize, life: u64, operation: u64 },
@@ -36,21 +36,21 @@ pub(crate) enum Event {
     ToNode { node: usize, life: u64, connection: ConnectionId, bytes: Vec<u8> },
     /// Replies reach a client.
     ToClient { client: usize, connection: ConnectionId, bytes: Vec<u8> },
-    /// A client hears that its connection is gone.
+    /// A client learns that its connection is gone.
     ClientDown { client: usize, connection: ConnectionId },
     /// A client does something.
     Client(usize),
-    /// What a client of streams asks reaches a node.
+    /// A request of a client of streams reaches a node.
     ToStreams { node: usize, life: u64, connection: ConnectionId, tag: StreamTag, ask: Ask },
     /// A client of devices looks at what there is to do.
     FrameClient(usize),
-    /// What it asks reaches a node.
+    /// A request of a client of devices reaches a node.
     ToDesk { node: usize, life: u64, client: usize, ask: DeskAsk },
     /// The answer of the node that it asked.
     FromDesk { client: usize, desk: (usize, u64), answer: DeskAnswer },
-    /// A client of streams is told something.
+    /// A reply reaches a client of streams.
     ToStreamer { client: usize, connection: ConnectionId, heard: Heard },
-    /// A client of streams hears that its connection is gone.
+    /// A client of streams learns that its connection is gone.
     StreamerDown { client: usize, connection: ConnectionId },
     /// A client of streams does something.
     Streamer(usize),
@@ -60,9 +60,9 @@ pub(crate) enum Event {
     Operator,
     /// One direction between two nodes is blocked, or free again.
     Block { from: usize, to: usize, blocked: bool },
-    /// Somebody looks after a node whose disk failed.
+    /// An operator repairs a node whose disk failed.
     Repair { node: usize, life: u64 },
-    /// In act two somebody looks after all nodes.
+    /// In act two an operator checks all nodes.
     Rounds,
     /// A disk is as fast as before.
     DiskCalm(usize),
@@ -70,11 +70,11 @@ pub(crate) enum Event {
     DiskRoom(usize),
     /// Files can be opened again.
     Descriptors(usize),
-    /// Somebody installs another release.
+    /// An operator installs another release.
     Release,
     /// The disk of a service fails.
     StoreFault,
-    /// It is sound again.
+    /// The disk of a service is sound again.
     StoreCalm(usize),
     /// A process stands still in the midst of a turn.
     Stall,
@@ -84,29 +84,29 @@ pub(crate) enum Event {
     Stray,
     /// A disk loses the end of a log.
     Lie,
-    /// Somebody asks for another class than the group's.
+    /// A client asks for another class than the group's.
     Class,
     /// A frame arrives at a device.
     Frame { from: usize, to: usize, bytes: Vec<u8> },
     /// A device loses power.
     DeviceReset,
-    /// Somebody takes a device from its place in the network.
+    /// A device is removed from its place in the network.
     DeviceTaken,
     /// A device stands still for a while.
     DeviceStall,
-    /// It goes on.
+    /// A stalled device resumes.
     DeviceResume(usize),
-    /// Somebody who is no device sends a frame to one.
+    /// A sender that is no device sends a frame to one.
     DeviceStranger,
     /// The group falls silent for a node.
     Deaf,
     /// A plane takes another way.
     Way,
-    /// It hears the group again.
+    /// The node receives from the group again.
     Hears(usize),
 }
 
-/// What is to come, in order of time; of two things at one moment the one that was planned first.
+/// Future events, in order of time; of two at one moment the one planned first.
 #[derive(Debug, Default)]
 pub(crate) struct Schedule {
     events: BTreeMap<(Time, u64), Event>,
@@ -120,19 +120,19 @@ impl Schedule {
         self.events.insert((at, self.planned), event);
     }
 
-    /// When something happens next.
+    /// Returns the time of the next event.
     pub(crate) fn next_at(&self) -> Option<Time> {
         let (&(at, _), _) = self.events.first_key_value()?;
         Some(at)
     }
 
-    /// What happens next, and when.
+    /// Takes the next event, with its time.
     pub(crate) fn pop(&mut self) -> Option<(Time, Event)> {
         let ((at, _), event) = self.events.pop_first()?;
         Some((at, event))
     }
 
-    /// These will not happen.
+    /// Removes matching events.
     pub(crate) fn cancel(&mut self, wanted: impl Fn(&Event) -> bool) {
         self.events.retain(|_, event| !wanted(event));
     }

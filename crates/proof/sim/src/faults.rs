@@ -1,4 +1,4 @@
-//! What goes wrong in a run: each seed draws a subset of faults with very different rates.
+//! Faults of a run: each seed draws a subset of faults with very different rates.
 
 use quorate_core::{
     configuration::Configuration, laying::Route, lease::Leases, node_id::NodeId,
@@ -25,7 +25,7 @@ pub enum Fault {
     Crash,
     /// All processes are killed at once.
     CrashAll,
-    /// A process is told to stop, does so, and restarts.
+    /// A process is asked to stop, does so, and restarts.
     CleanStop,
     /// A process is down long enough to fall far behind.
     LongOutage,
@@ -47,13 +47,13 @@ pub enum Fault {
     DiskError,
     /// There is no room for new segments for a while.
     DiskFull,
-    /// Somebody takes all file descriptors of a process for a while.
+    /// All file descriptors of a process are taken for a while.
     NoDescriptors,
     /// A bit flips in what was written long ago.
     Rot,
-    /// Somebody deletes the log of a node, or the end of it, while the process is down.
+    /// The log of a node, or the end of it, is deleted while the process is down.
     LostLog,
-    /// Somebody sets a wall clock.
+    /// A wall clock is set.
     ClockJump,
     /// The leader is asked to hand over.
     Transfer,
@@ -94,7 +94,7 @@ impl Fault {
     ];
 }
 
-/// How much memory a group may lose.
+/// Extent of memory losses in a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Losses {
     /// Fewer nodes than a quorum forget their votes: the group must go on ([model-5]).
@@ -109,15 +109,15 @@ pub enum Losses {
 pub struct Settings {
     /// The seed.
     pub seed: u64,
-    /// How many founding members.
+    /// Number of founding members.
     pub nodes: usize,
-    /// How many nodes may join later.
+    /// Number of nodes that may join later.
     pub spares: usize,
     /// Mean time between two things that operators ask of the group.
     pub operators_us: Option<u64>,
     /// The group's class.
     pub class: Class,
-    /// How much memory may be lost.
+    /// Extent of memory losses.
     pub losses: Losses,
     /// Writes in flight per log.
     pub depth: usize,
@@ -125,15 +125,15 @@ pub struct Settings {
     pub segment_bytes: u64,
     /// Proposals in flight.
     pub inflight_max: usize,
-    /// How far ahead of its decided prefix a node votes.
+    /// Distance that a node votes ahead of its decided prefix.
     pub window_slots: u64,
-    /// Whether the replicas' queues are tiny, so that they fill.
+    /// The replicas' queues are tiny, so that they fill.
     pub tiny_queues: bool,
-    /// How batch and window are chosen; `None` leaves them as they are.
+    /// Choice of batch and window; `None` leaves them as they are.
     pub tuning: Option<Tuning>,
-    /// How long a node waits for a request.
+    /// Time limit of a request at a node.
     pub client_timeout_ms: u64,
-    /// How many clients.
+    /// Number of clients.
     pub clients: usize,
     /// Memory of a node for the replies and requests of all its clients.
     pub client_memory: usize,
@@ -141,15 +141,15 @@ pub struct Settings {
     pub think_us: u64,
     /// The network.
     pub weather: Weather,
-    /// What single datagrams meet, where there are packets.
+    /// Faults of single datagrams, where there are packets.
     pub air: Air,
     /// Least and most time of a write.
     pub disk_us: (u64, u64),
     /// Drift of monotonic clocks.
     pub drift_ppm: u64,
-    /// How wrong wall clocks are.
+    /// Largest error of wall clocks.
     pub skew_ms: u64,
-    /// What goes wrong, and how often: mean time between two of a kind.
+    /// Kinds of faults, each with the mean time between two of them.
     pub faults: Vec<(Fault, u64)>,
     /// Mean time between two failures of a service's own disk.
     pub store_faults_us: Option<u64>,
@@ -162,24 +162,24 @@ pub struct Settings {
     /// Mean time between two times that a process stands still in the midst of a turn, where there
     /// are leases.
     pub stalls_us: Option<u64>,
-    /// Who is an auxiliary, and what a quorum is.
+    /// Auxiliaries, and the quorum rule.
     pub terms: Terms,
-    /// Whether leaders send proposals to just a quorum.
+    /// Leaders send proposals to just a quorum.
     pub thrifty: bool,
-    /// How votes come to leaders.
+    /// Route of votes to leaders.
     pub votes: Route,
-    /// Whether nodes have devices, and what goes wrong with them.
+    /// Devices of nodes and their faults, if there are any.
     pub devices: Option<device::Faults>,
     /// Clients that speak frames themselves, where devices count.
     pub frame_clients: usize,
-    /// Whether releases are installed meanwhile.
+    /// Releases installed during the run, if any.
     pub releases: Option<Releases>,
-    /// Whether nodes scrub.
+    /// Scrubs of nodes, if any.
     pub scrubs: Option<Scrubs>,
     /// Mean time between two times that the disk of one node loses the end of its log, acknowledged
     /// or not.
     pub lies_us: Option<u64>,
-    /// Mean time between two commands for which somebody asks another class than the group's. Its
+    /// Mean time between two commands that ask for another class than the group's. The group's
     /// level rises at once then.
     pub classes_us: Option<u64>,
 }
@@ -189,16 +189,16 @@ pub struct Settings {
 pub struct Releases {
     /// Mean time between two installations.
     pub mean_us: u64,
-    /// One in so many is of the release before.
+    /// One in this many is of the release before.
     pub back_of: u64,
     /// This node gets the newest last of all.
     pub laggard: Option<usize>,
-    /// What a leader waits before it raises the level.
+    /// Wait of a leader before it raises the level.
     pub raise_ms: u64,
 }
 
 impl Releases {
-    /// From dice of their own.
+    /// Draws from separate dice.
     pub fn draw(seed: u64, nodes: usize) -> Self {
         let dice = &mut Dice::new(seed ^ 0x5265_6c65_6173_6573);
         Self {
@@ -236,7 +236,7 @@ const SCRUBS_FROM: u64 = 1001;
 const STRAYS_FROM: u64 = 2001;
 
 impl Scrubs {
-    /// Of a third of the later seeds, from dice of their own.
+    /// Draws scrubs for a third of the later seeds, from dice of their own.
     fn draw(seed: u64) -> Option<Self> {
         let dice = &mut Dice::new(seed ^ 0x5363_7275_6262_6564);
         let scrubs = Self {
@@ -253,7 +253,7 @@ impl Scrubs {
 }
 
 impl Settings {
-    /// What this seed stands for.
+    /// Draws the settings of this seed.
     pub fn draw(seed: u64) -> Self {
         let dice = &mut Dice::new(seed ^ 0x5175_6f72_6174_6521);
         let nodes = dice.pick(&[1, 3, 3, 3, 3, 5]);
@@ -273,8 +273,8 @@ impl Settings {
         }
         let tiny_queues = dice.chance(1, 3);
         let terms = draw_terms(seed, nodes, class);
-        // Plans keep the loss of one node survivable, not of two; beside an auxiliary a full
-        // replica that forgets in the middle of a plan leaves no step that [era-12] allows.
+        // Plans keep the loss of one node survivable, not of two; with an auxiliary, a full replica
+        // that forgets in the middle of a plan leaves no step that [era-12] allows.
         let forgets = |(fault, _): &(Fault, u64)| {
             matches!(fault, Fault::Rot | Fault::LostLog | Fault::IncarnationKill)
         };
@@ -336,8 +336,8 @@ impl Settings {
         self
     }
 
-    /// Where there are streams a slot is a byte, and a record may have as many as are undecided of
-    /// one of them.
+    /// Fits the limits to streams: a slot is a byte there, and a record may have as many as are
+    /// undecided of one of them.
     fn fit_streams(mut self) -> Self {
         if let Some(load) = &self.streams {
             let record_bytes = 2 * load.window_bytes as u64;
@@ -347,7 +347,8 @@ impl Settings {
         self
     }
 
-    /// Spare segments of each log. Follows from their size, so that it takes no draw from others.
+    /// Returns the number of spare segments of each log. It follows from their size, so that it
+    /// takes no draw from others.
     pub fn spare_segments(&self) -> usize {
         match self.segment_bytes {
             ..=0x8000 => 3,
@@ -355,7 +356,7 @@ impl Settings {
         }
     }
 
-    /// The same without anything going wrong: a calm cluster of `nodes`.
+    /// Returns settings without faults: a calm cluster of `nodes`.
     pub fn calm(seed: u64, nodes: usize, class: Class) -> Self {
         Self {
             seed,
@@ -397,13 +398,14 @@ impl Settings {
         }
     }
 
-    /// From dice of their own, too.
+    /// Draws packets from separate dice, too.
     fn draw_packets(mut self) -> Self {
         (self.weather.carrier, self.air) = Air::draw(self.seed, self.weather.carrier);
         self
     }
 
-    /// From dice of their own, like snapshots. Clocks drift by no more than the leases allow for.
+    /// Draws leases from separate dice, like snapshots. Clocks drift by no more than the leases
+    /// allow for.
     fn draw_leases(mut self) -> Self {
         let dice = &mut Dice::new(self.seed ^ 0x4c65_6173_6564_7265);
         let stalls_ms = dice.pick(&[None, Some(100), Some(400)]);
@@ -416,7 +418,7 @@ impl Settings {
         self
     }
 
-    /// The founding configuration.
+    /// Returns the founding configuration.
     ///
     /// # Panics
     /// The terms do not fit the nodes.
@@ -426,7 +428,7 @@ impl Settings {
         founding.expect("terms are drawn to fit")
     }
 
-    /// Whether this node is an auxiliary.
+    /// Returns whether this node is an auxiliary.
     pub fn is_auxiliary(&self, index: usize) -> bool {
         self.terms.auxiliaries.contains(&crate::node::id(index))
     }
@@ -434,14 +436,14 @@ impl Settings {
     /// Nodes that may forget their votes in one run.
     pub fn budget(&self) -> usize {
         match self.terms.rule {
-            // Of three promises out of three nobody may be missing for good.
+            // Of three promises out of three none may be missing permanently.
             QuorumRule::Flexible { .. } => 0,
             QuorumRule::Majority | QuorumRule::Grid { .. } => (self.nodes - 1) / 2,
         }
     }
 }
 
-/// A network on which nothing is lost or late.
+/// Returns a network on which nothing is lost or late.
 pub fn calm_weather() -> Weather {
     Weather {
         carrier: Carrier::Streams,
@@ -456,21 +458,21 @@ pub fn calm_weather() -> Weather {
     }
 }
 
-/// From dice of their own, so that seeds without them stay what they were.
+/// Draws faults of stores from separate dice, so that seeds without them stay what they were.
 fn draw_store_faults(seed: u64) -> Option<u64> {
     let dice = &mut Dice::new(seed ^ 0x5374_6f72_6564_6965);
     let mean_ms = dice.pick(&[40, 150, 600]);
     dice.chance(1, 4).then_some(mean_ms * 1000)
 }
 
-/// Of a third of the later seeds, from dice of their own.
+/// Draws lies for a third of the later seeds, from dice of their own.
 fn draw_lies(seed: u64) -> Option<u64> {
     let dice = &mut Dice::new(seed ^ 0x4c69_6172_7321);
     let mean_us = dice.pick(&[8_000, 30_000, 100_000]);
     (dice.chance(1, 3) && seed >= LIES_FROM).then_some(mean_us)
 }
 
-/// The same of half of them.
+/// Draws classes for half of the later seeds.
 fn draw_classes(seed: u64) -> Option<u64> {
     let dice = &mut Dice::new(seed ^ 0x436c_6173_7365_7321);
     let mean_us = dice.pick(&[500, 3_000, 20_000]);
@@ -483,7 +485,8 @@ fn draw_operators(seed: u64) -> Option<u64> {
     dice.chance(1, 2).then_some(mean_ms * 1000)
 }
 
-/// From dice of their own. A volatile group has none of it: what it may lose is counted in nodes.
+/// Draws the terms from separate dice. A volatile group has none of it: its possible losses are
+/// counted in nodes.
 fn draw_terms(seed: u64, nodes: usize, class: Class) -> Terms {
     let dice = &mut Dice::new(seed ^ 0x4175_7869_6c69_6172);
     let (flexible, spared) = (dice.chance(1, 5), dice.chance(1, 3));
@@ -502,8 +505,8 @@ fn draw_terms(seed: u64, nodes: usize, class: Class) -> Terms {
     terms
 }
 
-/// From dice of their own, too. Files of snapshots are as small as they can be, so that each has
-/// many.
+/// Draws snapshots from separate dice, too. Their files are as small as they can be, so that each
+/// has many.
 fn draw_snapshots(seed: u64) -> SnapshotOptions {
     let dice = &mut Dice::new(seed ^ 0x536e_6170_7368_6f74);
     let (log_bytes_min, ratio) = (dice.pick(&[16 << 10, 48 << 10, 160 << 10]), dice.pick(&[0, 2]));
@@ -535,7 +538,7 @@ fn draw_weather(dice: &mut Dice) -> Weather {
     }
 }
 
-/// Small batches, so that what is tuned has an effect on the few commands of a run.
+/// Draws the tuning, with small batches, so that it has an effect on the few commands of a run.
 fn draw_tuning(dice: &mut Dice, nodes: usize, tiny: bool) -> Option<Tuning> {
     let batch_bytes_max = if tiny { 512 } else { 16 << 10 };
     let tuning = Tuning {

@@ -1,7 +1,6 @@
-//! What stands between a simulated node and its clients: the Redis front of production, beside it
-//! one of commands whose clients ask for another class than the group's, and a front of byte
-//! streams without a protocol, which hands what clients ask to the replica and writes down what
-//! comes back.
+//! Fronts between a simulated node and its clients: the Redis front of production, one of commands
+//! whose clients ask for another class than the group's, and a front of byte streams without a
+//! protocol, which passes requests of clients to the replica and records the replies.
 
 use std::collections::BTreeMap;
 
@@ -16,12 +15,12 @@ use quorate_stream::{Done, How, Name, Writer};
 
 use crate::{workload::content, world::classes};
 
-/// What a client of streams asks for.
+/// Request of a client of streams.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ask {
     /// A piece for writing.
     Open(Name, How, Writer),
-    /// So many more bytes of a piece: those that [`content`] says.
+    /// This many more bytes of a piece, as [`content`] generates them.
     Give(StreamName, u64),
     /// The end of a piece, and with `true` of the stream.
     Close(StreamName, bool),
@@ -29,17 +28,17 @@ pub enum Ask {
     Trim(Name, u64),
     /// The stream is to be forgotten.
     Remove(Name),
-    /// Whether the table has all that was acknowledged.
+    /// Asks whether the table has all that was acknowledged.
     Look,
-    /// At most so many bytes from this position on.
+    /// At most this many bytes from this position on.
     Read(Name, u64, usize),
-    /// Whether there is something at this position.
+    /// Waits for data at this position.
     Wait(Name, u64),
     /// Nothing any more: the connection is closed.
     Leave,
 }
 
-/// Something that checkers are to hear of, in order.
+/// Note for the checkers, in order.
 #[derive(Clone, Debug)]
 pub enum Note {
     /// A piece was opened, with this key of its content.
@@ -55,14 +54,14 @@ pub enum Note {
     Heard(Option<ConnectionId>, Option<StreamName>, Heard),
 }
 
-/// What a client wants to know, of the stream of this name that was created in this slot.
+/// Question of a client, on the stream of this name that was created in this slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Question {
-    /// Whether the table has all that was acknowledged.
+    /// The table has all that was acknowledged.
     Look,
     /// Bytes from this position on.
     Read(Option<(Name, u64)>, u64),
-    /// Whether there is something at this position.
+    /// There is data at this position.
     Wait(Option<(Name, u64)>, u64),
 }
 
@@ -74,11 +73,11 @@ struct Feed {
     /// Positions below were handed to the replica, and are to be.
     given: u64,
     wanted: u64,
-    /// How it is to end when all was handed over.
+    /// End of the piece once all is handed over.
     close: Option<(StreamTag, bool)>,
 }
 
-/// Who asked for what.
+/// Origin of a request.
 #[derive(Debug)]
 struct Asked {
     connection: Option<ConnectionId>,
@@ -95,12 +94,12 @@ pub struct StreamSide {
 }
 
 impl StreamSide {
-    /// What checkers are to hear of since the last call.
+    /// Takes the notes for the checkers since the last call.
     pub fn take_notes(&mut self) -> Vec<Note> {
         std::mem::take(&mut self.notes)
     }
 
-    /// A client asks.
+    /// Handles a request of a client.
     pub fn ask(
         &mut self,
         connection: ConnectionId,
@@ -169,7 +168,8 @@ impl StreamSide {
         }
     }
 
-    /// The connection is closed: its pieces are given up, and nobody waits for the rest.
+    /// Handles the end of a connection: its pieces are given up, and its pending requests are
+    /// forgotten.
     fn leave(&mut self, connection: ConnectionId, streams: &mut dyn StreamRequests) {
         for (tag, asked) in &mut self.asked {
             if asked.connection == Some(connection) {
@@ -243,7 +243,7 @@ impl StreamSide {
             }
         };
         let Some(asked) = self.asked.remove(&tag) else {
-            // The client left, or it is answered twice, which the checkers are to hear.
+            // The client left, or it is answered twice, of which the checkers are to learn.
             self.notes.push(Note::Heard(None, None, heard));
             return;
         };
@@ -280,12 +280,12 @@ impl StreamSide {
     }
 }
 
-/// What clients of [`ClassSide`] hear of their commands, by number.
+/// Notification of clients of [`ClassSide`] about their commands, by number.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Told {
     /// A quorum has it in memory, in this slot.
     InMemory(u64, Slot),
-    /// It was executed, and is as safe as was asked for.
+    /// The command was executed, and is as safe as requested.
     Executed(u64),
 }
 
@@ -299,22 +299,22 @@ impl ClassSide {
     /// Tags of others are below.
     const TAGS: u64 = 1 << 63;
 
-    /// To be told `early`, or when it lasts.
+    /// Requests to be notified `early`, or when it lasts.
     pub(crate) fn ask(&mut self, number: u64, early: bool, requests: &mut dyn Requests) {
         let (tag, command) = (Tag(Self::TAGS | number), classes::command(number));
-        // Who is refused hears nothing more.
+        // A refused client gets no notification.
         let _ = match early {
             true => requests.write_early(tag, &command),
             false => requests.write_lasting(tag, None, &command),
         };
     }
 
-    /// What was heard since the last call.
+    /// Takes the notifications since the last call.
     pub(crate) fn take_told(&mut self) -> Vec<Told> {
         std::mem::take(&mut self.told)
     }
 
-    /// Whether that is for one of them.
+    /// Records a completion. Returns whether it is for one of these clients.
     fn hear(&mut self, completion: &Completion<'_>) -> bool {
         let (tag, told) = match completion {
             Completion::InMemory(tag, slot) => {
@@ -333,14 +333,14 @@ impl ClassSide {
 /// All fronts of a node.
 pub struct Fronts {
     commands: RespFront,
-    /// That of other classes than the group's.
+    /// Front of other classes than the group's.
     pub(crate) classes: ClassSide,
     /// The one of byte streams.
     pub streams: StreamSide,
 }
 
 impl Fronts {
-    /// With this front of commands.
+    /// Combines this front of commands with the others.
     pub fn new(commands: RespFront) -> Self {
         Self { commands, classes: ClassSide::default(), streams: StreamSide::default() }
     }

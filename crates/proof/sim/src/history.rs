@@ -1,6 +1,6 @@
-//! What clients did and what they were told, in the order in which it happened.
+//! Operations of clients and the replies to them, in the order in which they happened.
 
-/// What a client asks of one key. Values are unique within a run.
+/// Operation of a client on one key. Values are unique within a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Act {
     /// SET, without a deadline.
@@ -15,14 +15,14 @@ pub enum Act {
     Increment,
     /// WATCH, GET gave `seen`, then MULTI, SET `new`, EXEC.
     Swap {
-        /// What the key had.
+        /// Old value of the key.
         seen: Option<i64>,
-        /// What it should have.
+        /// New value of the key.
         new: i64,
     },
 }
 
-/// What the client heard.
+/// Reply to the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Answer {
     /// Done.
@@ -31,7 +31,7 @@ pub enum Answer {
     Value(Option<i64>),
     /// The number after INCR.
     Number(i64),
-    /// Whether there was something to delete.
+    /// Deleted, or `false` if there was nothing to delete.
     Removed(bool),
     /// Nothing, or "unknown": it may have been executed, or may yet be.
     Unknown,
@@ -42,7 +42,7 @@ pub enum Answer {
 pub struct Operation {
     /// Which key.
     pub key: String,
-    /// Who asked.
+    /// Client that asked.
     pub client: usize,
     /// What.
     pub act: Act,
@@ -62,14 +62,14 @@ pub struct History {
 }
 
 impl History {
-    /// The next moment.
+    /// Returns the next moment.
     pub fn moment(&mut self) -> u64 {
         self.moment += 1;
         self.moment
     }
 
-    /// Something was asked at `called` and has now ended. What is certainly not executed is not
-    /// told at all.
+    /// Records an operation that was called at `called` and has now ended. An operation that is
+    /// certainly not executed is not recorded at all.
     pub fn ended(&mut self, client: usize, key: &str, act: Act, called: u64, answer: Answer) {
         let returned = if answer == Answer::Unknown { u64::MAX } else { self.moment() };
         if answer == Answer::Unknown && act == Act::Get {
@@ -79,7 +79,7 @@ impl History {
         self.operations.push(Operation { key, client, act, called, returned, answer });
     }
 
-    /// All of it.
+    /// Returns all operations.
     pub fn operations(&self) -> &[Operation] {
         &self.operations
     }

@@ -1,9 +1,9 @@
-//! The network between nodes: what was said arrives late, in pieces, or never.
+//! The network between nodes: messages arrive late, in pieces, or never.
 //!
 //! Three carriers. *Streams* are connections like TCP's: bytes arrive in order, in pieces of any
-//! size, or the connection breaks and what was in flight is gone; a full connection pushes back.
-//! *Datagrams* lose, repeat and reorder single frames at will ([model-1]). *Packets* are streams,
-//! and beside them production's plane of packets, whose datagrams are `air`'s.
+//! size, or the connection breaks and what was in flight is lost; a full connection pushes back.
+//! *Datagrams* lose, repeat and reorder single frames at will ([model-1]). *Packets* are streams
+//! plus production's plane of packets, whose datagrams are `air`'s.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -13,7 +13,7 @@ use quorate_wire::{Decoded, Lane};
 
 use crate::dice::Dice;
 
-/// How frames travel.
+/// Transport of frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carrier {
     /// In order, or not at all.
@@ -22,15 +22,15 @@ pub enum Carrier {
     Datagrams,
     /// By a plane of packets where that reaches, in order by streams elsewhere.
     Packets {
-        /// How what is for all travels.
+        /// Transport of frames for all.
         reach: Reach,
     },
 }
 
-/// What the network is like in a run.
+/// Conditions of the network in a run.
 #[derive(Clone, Debug)]
 pub struct Weather {
-    /// How frames travel.
+    /// Transport of frames.
     pub carrier: Carrier,
     /// Least time in flight.
     pub delay_min_us: u64,
@@ -53,16 +53,16 @@ pub struct Weather {
 /// One direction of one lane between two nodes, by index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Link {
-    /// Who speaks.
+    /// Sender, by index.
     pub from: usize,
-    /// Who hears.
+    /// Receiver, by index.
     pub to: usize,
     /// 0 for control, 1 for bulk.
     pub lane: usize,
 }
 
 impl Link {
-    /// The lane.
+    /// Returns the lane.
     pub fn lane(self) -> Lane {
         Lane::ALL[self.lane]
     }
@@ -77,7 +77,7 @@ struct Piece {
 
 #[derive(Debug, Default)]
 struct Pipe {
-    /// Written by the sender in this turn; nobody has looked at it yet.
+    /// Written by the sender in this turn, not looked at yet.
     fresh: Vec<u8>,
     /// Written before, not yet in flight.
     queue: Vec<u8>,
@@ -87,7 +87,7 @@ struct Pipe {
     blocked: bool,
 }
 
-/// All links, and who is connected with whom.
+/// All links, and the connections between nodes.
 #[derive(Debug)]
 pub struct Network {
     weather: Weather,
@@ -101,13 +101,13 @@ pub struct Network {
     pub queue_bytes_seen: usize,
 }
 
-/// The pair that two nodes form.
+/// Returns the pair that two nodes form.
 pub fn pair(a: usize, b: usize) -> (usize, usize) {
     (a.min(b), a.max(b))
 }
 
 impl Network {
-    /// A network without connections.
+    /// Returns a network without connections.
     pub fn new(weather: Weather, nodes: usize, dice: Dice) -> Self {
         let mut pipes = BTreeMap::new();
         for from in 0..nodes {
@@ -121,12 +121,12 @@ impl Network {
         Self { weather, dice, pipes, nodes, connections, next_connection: 0, queue_bytes_seen: 0 }
     }
 
-    /// What it is like.
+    /// Returns the conditions of the network.
     pub fn weather(&self) -> &Weather {
         &self.weather
     }
 
-    /// From now on nothing is late, lost, repeated or damaged.
+    /// Ends all faults: nothing is late, lost, repeated or damaged any more.
     pub fn calm(&mut self) {
         let weather = &mut self.weather;
         weather.late_of_1000 = 0;
@@ -142,12 +142,12 @@ impl Network {
         self.pipes.get_mut(&link).expect("links of all pairs exist")
     }
 
-    /// The connection of two nodes.
+    /// Returns the connection of two nodes.
     pub fn connection(&self, a: usize, b: usize) -> Option<u64> {
         self.connections.get(&pair(a, b)).copied()
     }
 
-    /// Whether bytes go from one to the other.
+    /// Returns whether the direction from one to the other is blocked.
     pub fn is_blocked(&self, from: usize, to: usize) -> bool {
         self.pipes[&Link { from, to, lane: 0 }].blocked
     }
@@ -159,7 +159,7 @@ impl Network {
         }
     }
 
-    /// Whether two nodes could connect now.
+    /// Returns whether two nodes could connect now.
     pub fn can_connect(&self, a: usize, b: usize) -> bool {
         self.connection(a, b).is_none() && !self.is_blocked(a, b) && !self.is_blocked(b, a)
     }
@@ -197,7 +197,8 @@ impl Network {
             .collect()
     }
 
-    /// Whether the sender's queue has room for `bytes` more. One frame always fits an empty queue.
+    /// Returns whether the sender's queue has room for `bytes` more. One frame always fits an empty
+    /// queue.
     pub fn has_room(&self, link: Link, bytes: usize) -> bool {
         let Some(pipe) = self.pipes.get(&link) else {
             return false;
@@ -216,7 +217,7 @@ impl Network {
         self.queue_bytes_seen = self.queue_bytes_seen.max(waiting);
     }
 
-    /// What the sender wrote in this turn; give it back to [`Network::send`].
+    /// Takes the sender's bytes of this turn; give them back to [`Network::send`].
     pub fn take_fresh(&mut self, link: Link) -> Vec<u8> {
         std::mem::take(&mut self.pipe(link).fresh)
     }
@@ -316,7 +317,7 @@ impl Network {
         Some(piece.bytes)
     }
 
-    /// When the next piece arrives, if nothing blocks it.
+    /// Returns when the next piece arrives, if nothing blocks it.
     pub fn next_arrival(&self, link: Link) -> Option<Time> {
         let pipe = &self.pipes[&link];
         pipe.in_flight.front().filter(|_| !pipe.blocked).map(|piece| piece.at)

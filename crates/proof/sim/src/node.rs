@@ -69,10 +69,10 @@ const DIALLED_US: u64 = 150_000;
 /// Largest command in the simulator: small, so that "too big" happens.
 pub const COMMAND_BYTES_MAX: usize = 2048;
 
-/// How nodes cut the bytes of streams: small, so that chunks and files fill.
+/// Layout of streams at nodes: small, so that chunks and files fill.
 const STREAM_LAYOUT: Layout = Layout { unit_bytes: 4 << 10, chunk_bytes: 16 << 10, file_chunks: 8 };
 
-/// What the service was told, for the checkers.
+/// Notifications of the service, for the checkers.
 #[derive(Clone, Copy, Debug)]
 pub enum Told {
     /// A command was executed: hashes of it and of its reply.
@@ -81,14 +81,14 @@ pub enum Told {
     Applied(Slot, Option<u128>),
 }
 
-/// What is wrong with the disk of a service; outlives its processes.
+/// Faults of the disk of a service; outlives its processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreDisk {
-    /// It takes no writes.
+    /// The disk takes no writes.
     pub full: bool,
-    /// It cannot be opened.
+    /// The disk cannot be opened.
     pub gone: bool,
-    /// How many commands are executed before it turns out that nothing can be read.
+    /// Commands executed before the disk turns out to be unreadable.
     pub fails_after: Option<u32>,
 }
 
@@ -98,17 +98,17 @@ pub struct Tap {
     told: Rc<RefCell<Vec<Told>>>,
     disk: Rc<Cell<StoreDisk>>,
     logged_to: Slot,
-    /// What it might have kept, if it kept anything.
+    /// Position that the service could have kept, if it kept anything.
     kept_to: Rc<Cell<Slot>>,
-    /// What it said last is worthless, and it has to begin again.
+    /// Its last answer is void, and it has to begin again.
     lost: bool,
-    /// A file of it is damaged, where nobody has read yet.
+    /// A file of it is damaged, in a part not read yet.
     rotten: Rc<Cell<bool>>,
     /// A scrub reads its files.
     scrubbed: bool,
 }
 
-/// What the checkers know a command or a reply by.
+/// Hashes a command or a reply for the checkers.
 pub(crate) fn hash(bytes: &[u8]) -> u64 {
     let mut state = bytes.len() as u64;
     for chunk in bytes.chunks(8) {
@@ -275,7 +275,7 @@ impl Tap {
         Ok(())
     }
 
-    /// Fingerprint of the whole state.
+    /// Returns a fingerprint of the whole state.
     pub fn digest(&self) -> u128 {
         self.service.digest()
     }
@@ -290,16 +290,16 @@ pub enum Arrival {
         peer: usize,
         /// Number of the connection.
         connection: u64,
-        /// Who it is now.
+        /// Current identity of the peer.
         member: Member,
-        /// Which of its process starts.
+        /// Number of its process start.
         boot: u32,
-        /// What its release supports.
+        /// Levels that its release supports.
         levels: Levels,
     },
     /// A connection broke.
     PeerDown {
-        /// With whom.
+        /// The other side.
         peer: usize,
         /// Number of the connection.
         connection: u64,
@@ -320,7 +320,7 @@ pub enum Arrival {
     Stream(ConnectionId, StreamTag, StreamAsk),
     /// An operator, or a node that wants to join, asks something of the group.
     Ask(u64, Ask),
-    /// Somebody wants the command of this number executed, and to hear of it `early`, or when it
+    /// A client wants the command of this number executed, and to be notified `early`, or when it
     /// lasts.
     Class {
         /// Which.
@@ -336,7 +336,7 @@ pub enum Arrival {
 pub struct Running {
     /// The node itself, as the reactor has it.
     pub host: Host,
-    /// What has arrived and was not looked at yet.
+    /// Arrivals that were not looked at yet.
     pub inbox: VecDeque<Arrival>,
     /// Connections to peers that the process knows of, by index of the peer.
     pub up: BTreeMap<usize, u64>,
@@ -344,9 +344,9 @@ pub struct Running {
     pub partial: BTreeMap<(usize, usize), Vec<u8>>,
     /// Requests that the front has not taken yet.
     pub requests: BTreeMap<ConnectionId, Vec<u8>>,
-    /// What the service was told since the last look.
+    /// Notifications of the service since the last look.
     pub told: Rc<RefCell<Vec<Told>>>,
-    /// What it answered clients of devices in this turn.
+    /// Answers to clients of devices in this turn.
     pub(crate) desk_answers: Vec<(usize, DeskAnswer)>,
     /// Its plane of packets, where packets are the carrier.
     pub(crate) packets: Option<Side>,
@@ -378,7 +378,7 @@ impl Running {
     }
 }
 
-/// What the trace has told of a replica.
+/// State of a replica as last traced.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
     /// Role and leader.
@@ -387,16 +387,16 @@ pub struct Seen {
     pub ballot: Ballot,
     /// Decided prefix.
     pub decided_to: Slot,
-    /// How far its table of streams was looked at.
+    /// Position that the trace of its table of streams has reached.
     pub streams_to: Slot,
-    /// Slots that its device gave out, decisions that it counted, times that it was taken back,
-    /// values that were too long for it, and that were offered to others'.
+    /// Slots that its device assigned, decisions that it counted, times that it was withdrawn,
+    /// values that were too long for it, and values that were offered to others'.
     pub device: [u64; 5],
-    /// What its replica counts.
+    /// Counters of its replica.
     pub counters: Counters,
     /// Why it does not serve.
     pub error: Option<String>,
-    /// Whether it scrubs, and damaged places that its scrubs have met.
+    /// A scrub is in progress, and the number of damaged places that its scrubs have met.
     pub scrubs: (bool, u64),
 }
 
@@ -404,7 +404,7 @@ pub struct Seen {
 pub struct Node {
     /// Position in the world's list.
     pub index: usize,
-    /// The disk, with all that a node's home holds; handles of before a crash are dead.
+    /// The disk, with all that a node's home holds; handles from before a crash are dead.
     pub disk: MemoryDisk,
     /// The clocks.
     pub clock: Clock,
@@ -414,44 +414,44 @@ pub struct Node {
     pub device: Option<Device>,
     /// The process.
     pub running: Option<Running>,
-    /// It was let in after the founding.
+    /// The node was admitted after the founding.
     pub joined: bool,
-    /// It was removed from the group and switched off for good.
+    /// The node was removed from the group and switched off permanently.
     pub retired: bool,
-    /// It stands still.
+    /// The process is paused.
     pub paused: bool,
-    /// What the host reads within a turn.
+    /// Clock that the host reads within a turn.
     pub reading: Arc<AtomicU64>,
-    /// It stands still between two lines of a turn, which began then by its clocks.
+    /// The process is stalled between two lines of a turn, which began then by its clocks.
     pub stalled: Option<Now>,
     /// When its next turn is, in the world's time.
     pub turn_at: Option<Time>,
     /// Disk operations whose end is planned.
     pub planned: BTreeSet<u64>,
-    /// How many times longer its disk takes at the moment.
+    /// Current slowdown factor of its disk.
     pub disk_factor: u64,
     /// The next write fails.
     pub disk_error: bool,
-    /// Whether a bit of its disk ever flipped.
+    /// A bit of its disk flipped at some time.
     pub rotted: bool,
     /// Its disk loses the end of its log when it starts.
     pub lies: bool,
     /// Identity and address book as earlier starts of the same incarnation found them.
     pub(crate) copies: Vec<FolderCopy>,
-    /// A test set its folder back where no node can tell it so when it starts.
+    /// A test set its folder back where no node can report that to it when it starts.
     pub set_back: bool,
     /// A small file that rotted.
     pub(crate) spoiled: Option<Spoiled>,
     /// Scrubs that have ended.
     pub scrubs: u64,
-    /// What the last of them had found when it ended.
+    /// Result of the last of them.
     pub scrubbed: ScrubStatus,
     /// The next process dies when it has changed its disk this many times.
     pub dies_after: Option<u64>,
     /// The disk of its service.
     pub store: Rc<Cell<StoreDisk>>,
-    /// Whether a file of its service is damaged, where nobody has read yet. A process that starts
-    /// builds all of it anew.
+    /// A file of its service is damaged, in a part not read yet. A process that starts rebuilds all
+    /// of it.
     pub store_rotten: Rc<Cell<bool>>,
     /// The latest position that a persistent service could have on its disk.
     pub kept_to: Rc<Cell<Slot>>,
@@ -459,7 +459,7 @@ pub struct Node {
     pub release: Level,
     /// The same of the process that runs, or ran last.
     pub release_running: Level,
-    /// Whether a process of the newest release ever ran here.
+    /// A process of the newest release ran here at some time.
     pub ran_newest: bool,
 }
 
@@ -479,28 +479,28 @@ pub(crate) struct FolderCopy {
     pub(crate) files: Vec<(&'static str, Option<Vec<u8>>)>,
 }
 
-/// How a start ended.
+/// Outcome of a start.
 pub enum Start {
     /// The process runs.
     Runs(Box<Started>),
-    /// It waits for what the text says, having done nothing but what it would do again.
+    /// The start waits for what the text says, having done nothing that it would not repeat.
     Waits(&'static str),
     /// Its folder needs a newer release.
     TooOld,
-    /// It died.
+    /// The process died.
     Died,
 }
 
-/// What a start found.
+/// Findings of a start.
 pub struct Started {
-    /// What the log gave back.
+    /// Result of reading the log.
     pub recovery: Recovery,
     /// Why votes may be forgotten, if that was found.
     pub lost: Vec<String>,
 }
 
 impl Node {
-    /// A node that was never started.
+    /// Returns a node that was never started.
     pub fn new(index: usize, clock: Clock) -> Self {
         let disk = MemoryDisk::new();
         disk.set_manual(true);
@@ -542,26 +542,26 @@ impl Node {
         id(self.index)
     }
 
-    /// What its disk says of who it is, whether a process runs or not; `None` before its first
+    /// Returns the identity on its disk, whether a process runs or not; `None` before its first
     /// start is done.
     pub fn identity(&self) -> Option<Identity<MemoryDisk>> {
         Identity::open(self.disk.attach(), &Expected::default()).ok()
     }
 
-    /// Whether its disk says that it was removed from the group.
+    /// Returns whether its disk says that it was removed from the group.
     pub fn is_removed(&self) -> bool {
         let opened = Identity::open(self.disk.attach(), &Expected::default());
         matches!(opened, Err(IdentityError::Removed { .. }))
     }
 
-    /// Whether its folder needs a newer release than the one that is installed.
+    /// Returns whether its folder needs a newer release than the installed one.
     fn is_too_old(&self) -> bool {
         let expected = Expected { supports: Some(self.release), ..Expected::default() };
         let opened = Identity::open(self.disk.clone(), &expected);
         matches!(opened, Err(IdentityError::Level { .. }))
     }
 
-    /// Who it is.
+    /// Returns the node's member identity.
     pub fn member(&self) -> Member {
         let running = self.running.as_ref();
         running
@@ -570,7 +570,7 @@ impl Node {
             .unwrap_or_else(|| Member::first(self.id().0))
     }
 
-    /// A node that joins has been given its id: its disk says so from now on.
+    /// Records on its disk the id of a node that joins.
     ///
     /// # Errors
     /// It cannot be written down.
@@ -581,13 +581,13 @@ impl Node {
         Ok(())
     }
 
-    /// What the node's clock shows.
+    /// Returns the reading of the node's clock.
     pub fn time(&self, world: Time) -> Time {
         self.clock.time(world)
     }
 
-    /// A process starts, as production starts it: it becomes a node's at its first start, asking
-    /// the founder with `ask`, and boots; `recalled` is what the others answer about its log.
+    /// Starts a process, as production does: it becomes a node's at its first start, asking the
+    /// founder with `ask`, and boots; `recalled` are the answers of the others about its log.
     ///
     /// # Errors
     /// It refuses to start.
@@ -618,7 +618,7 @@ impl Node {
             }
             return outcome;
         }
-        // Whatever it would have said, nobody hears of it.
+        // The process is dead: its answer is dropped.
         self.running = None;
         Ok(Start::Died)
     }
@@ -681,7 +681,8 @@ impl Node {
         })))
     }
 
-    /// Whose the home is, or is from now on; `None` if the founder does not answer.
+    /// Returns the identity of the home, creating it if needed; `None` if the founder does not
+    /// answer.
     fn settle(
         &self,
         settings: &Settings,
@@ -718,7 +719,7 @@ impl Node {
         Ok(Some(settled))
     }
 
-    /// The process dies: its memory is gone, the disk keeps what it promised to keep.
+    /// Kills the process: its memory is gone, the disk keeps what it promised to keep.
     pub fn kill(&mut self, dice: &mut Dice) {
         self.running = None;
         self.stalled = None;
@@ -734,7 +735,7 @@ impl Node {
 struct Simulated<'a> {
     settings: &'a Settings,
     release: Level,
-    /// What others remember of this node's log.
+    /// Memories of other nodes of this node's log.
     recalled: Vec<(NodeId, Memory)>,
     recovery: Option<Recovery>,
     lost: Vec<String>,
@@ -798,7 +799,7 @@ impl Starter for Simulated<'_> {
         self.recalled.clone()
     }
 
-    /// The world has time: the whole start is tried again later.
+    /// Never waits: the world has time, and tries the whole start again later.
     fn wait_for_room(&mut self, _: &BootError) -> bool {
         false
     }
@@ -817,7 +818,7 @@ impl Listener for Deaf {
     fn end_turn(&mut self, _: Time) {}
 }
 
-/// What all nodes are started with: the list of all of them.
+/// Returns the start parameters of all nodes: the list of all of them.
 pub fn wanted(settings: &Settings, node: NodeId) -> Wanted {
     let member = |index| (id(index), format!("n{}:1", index + 1));
     Wanted {
@@ -833,7 +834,7 @@ pub fn wanted(settings: &Settings, node: NodeId) -> Wanted {
     }
 }
 
-/// The id of a node in the world's list.
+/// Returns the id of a node in the world's list.
 pub fn id(index: usize) -> NodeId {
     NodeId(u32::try_from(index + 1).expect("a handful of nodes"))
 }

@@ -12,14 +12,14 @@ use crate::{
     world::{Counts, World},
 };
 
-/// What came of a run.
+/// Outcome of a run.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// The seed.
     pub seed: u64,
     /// Events of act one.
     pub steps: u64,
-    /// What the seed stands for.
+    /// Settings drawn from the seed.
     pub settings: Settings,
     /// The first broken property, if one broke.
     pub violation: Option<Violation>,
@@ -27,7 +27,7 @@ pub struct Report {
     pub lines: Vec<String>,
     /// Equal for equal runs.
     pub trace_hash: u64,
-    /// How often things happened.
+    /// Counts of events.
     pub counts: Counts,
     /// Requests answered, refused, unknown.
     pub requests: [u64; 3],
@@ -36,12 +36,12 @@ pub struct Report {
 }
 
 impl Report {
-    /// The command that repeats this run, if it was not shrunk.
+    /// Returns the command that repeats this run, if it was not shrunk.
     pub fn replay(&self) -> String {
         format!("quorate sim --seed {} --steps {}", self.seed, self.steps)
     }
 
-    /// Whether every property held.
+    /// Returns whether every property held.
     pub fn holds(&self) -> bool {
         self.violation.is_none()
     }

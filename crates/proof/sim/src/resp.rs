@@ -1,4 +1,4 @@
-//! What a client of the simulated nodes says and hears: RESP2, just enough of it.
+//! Wire format of clients of the simulated nodes: RESP2, just enough of it.
 
 /// A reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,10 +25,10 @@ pub fn request(words: &[&[u8]], out: &mut Vec<u8>) {
     }
 }
 
-/// The first reply in `bytes` and how long it is; `None` while it is not whole.
+/// Returns the first reply in `bytes` and its length; `None` while it is not whole.
 ///
 /// # Errors
-/// What is no reply.
+/// The bytes are no reply.
 pub fn parse(bytes: &[u8]) -> Result<Option<(Reply, usize)>, String> {
     let Some(end) = bytes.windows(2).position(|two| two == b"\r\n") else {
         return Ok(None);

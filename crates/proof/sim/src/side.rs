@@ -22,7 +22,7 @@ use crate::{
     dice::Dice,
 };
 
-/// What the key's number is, where there is one.
+/// Number of the key, where there is one.
 const KEY: u8 = 1;
 /// MTU of the paths between nodes.
 const MTU: usize = 1500;
@@ -30,26 +30,26 @@ const MTU: usize = 1500;
 const BUFFER_BYTES: usize = 1 << 20;
 /// Missing ranges of a channel, small, so that there are more at times.
 const GAPS_MAX: usize = 16;
-/// How fast the link is said to be: little, so that datagrams wait for their turn.
+/// Configured capacity of the link: little, so that datagrams wait for their turn.
 const LINK_BYTES_S: u64 = 25_000_000;
 
 /// A plane of packets, and what its process knows of its peers.
 pub(crate) struct Side {
     plane: Packets,
-    /// What the socket has taken and nobody has read.
+    /// Datagrams in the socket, not yet read.
     socket: VecDeque<Vec<u8>>,
     socket_bytes: usize,
     socket_bytes_max: usize,
     /// The processes that greetings of connections named, by node.
     boots: BTreeMap<NodeId, (Member, u32)>,
-    /// Frames of this turn and whom they go to; nobody has looked at them yet.
+    /// Frames of this turn with their receivers, not looked at yet.
     fresh: Vec<(NodeSet, Vec<u8>)>,
     /// As of the last look.
     counted: Counts,
 }
 
 impl Side {
-    /// Of a process that starts.
+    /// Creates the plane of a process that starts.
     pub(crate) fn new(
         me: Member,
         boot: u32,
@@ -101,7 +101,7 @@ impl Side {
 
     // Connections.
 
-    /// A connection with this process is up: the frame that it is to be told by it.
+    /// Returns the frame that introduces this process to a peer whose connection is up.
     pub(crate) fn meet(
         &mut self,
         me: Member,
@@ -120,7 +120,7 @@ impl Side {
         Some(bytes)
     }
 
-    /// What a peer said of itself by the connection.
+    /// Handles a peer's introduction by the connection.
     pub(crate) fn hear(
         &mut self,
         from: Member,
@@ -138,7 +138,7 @@ impl Side {
         counts.not_introduced += u64::from(!taken);
     }
 
-    /// The connection is gone.
+    /// Handles the end of a connection.
     pub(crate) fn part(&mut self, node: NodeId) {
         self.boots.remove(&node);
         self.plane.part(node);
@@ -146,7 +146,7 @@ impl Side {
 
     // The replica's frames.
 
-    /// Whether packets take a frame of this length for a node.
+    /// Returns whether packets take a frame of this length for a node.
     pub(crate) fn has_room(&self, node: NodeId, bytes: usize) -> bool {
         self.plane.has_room(node, bytes)
     }
@@ -165,14 +165,14 @@ impl Side {
         std::mem::take(&mut self.fresh)
     }
 
-    /// The plane itself.
+    /// Returns the plane itself.
     pub(crate) fn plane(&mut self) -> &mut Packets {
         &mut self.plane
     }
 
     // Datagrams.
 
-    /// A datagram arrives at the socket. Whether it has room.
+    /// Puts a datagram into the socket. Returns whether it has room.
     pub(crate) fn arrive(&mut self, datagram: Vec<u8>) -> bool {
         let room = self.socket_bytes + datagram.len() <= self.socket_bytes_max;
         if room {
@@ -203,7 +203,7 @@ impl Side {
         frames
     }
 
-    /// The datagrams that leave now; a full socket takes some of them not at all.
+    /// Returns the datagrams that leave now; a full socket does not take some of them.
     pub(crate) fn leave(
         &mut self,
         now: Time,
@@ -225,7 +225,7 @@ impl Side {
         datagrams
     }
 
-    /// When the plane has something to do.
+    /// Returns when the plane has something to do.
     pub(crate) fn next_due(&self) -> Option<Time> {
         self.plane.next_due()
     }
@@ -249,7 +249,7 @@ impl Side {
     }
 }
 
-/// Whether these bytes are one whole frame of this member.
+/// Returns whether these bytes are one whole frame of this member.
 fn says(bytes: &[u8], by: Member) -> bool {
     let decoded = decode(bytes, BODY_BYTES_MAX);
     matches!(decoded, Ok(Decoded::Frame { from, used, .. }) if from == by && used == bytes.len())

@@ -1,9 +1,9 @@
-//! What nodes do, as the specification in TLA+ knows it: one JSON object per line, for `cargo xtask
+//! Steps of nodes in terms of the specification in TLA+: one JSON object per line, for `cargo xtask
 //! tla --trace`.
 //!
-//! Two kinds of lines: what is on stable storage (`round`, `promise`, `vote`, `learned`), and what
-//! was said (`asks`, `answers`, `proposes`, `votes`) or is known (`decides`). Words are told of
-//! once, however often they are repeated. The manual is `docs/spec/tla/README.md`.
+//! Two kinds of lines: state on stable storage (`round`, `promise`, `vote`, `learned`), and
+//! messages (`asks`, `answers`, `proposes`, `votes`) or knowledge (`decides`). Each message appears
+//! once, however often it is repeated. The manual is `docs/spec/tla/README.md`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,7 +21,7 @@ use quorate_core::{
     value::Value,
 };
 
-/// The lines so far.
+/// The lines until now.
 #[derive(Debug)]
 pub(crate) struct Steps {
     text: String,
@@ -30,7 +30,7 @@ pub(crate) struct Steps {
 }
 
 impl Steps {
-    /// Nothing happened yet in a group with this founding configuration.
+    /// Returns the state before any step of a group with this founding configuration.
     pub(crate) fn new(founding: &Configuration) -> Self {
         let mut members = String::new();
         for voter in founding.members() {
@@ -49,7 +49,7 @@ impl Steps {
         }
     }
 
-    /// All lines.
+    /// Returns all lines.
     pub(crate) fn text(&self) -> &str {
         &self.text
     }
@@ -152,7 +152,7 @@ fn rule(rule: QuorumRule) -> String {
     }
 }
 
-/// A name; of a reconfiguration, what it changes.
+/// Returns a value's name; for a reconfiguration, with its change.
 fn value(value: &Value) -> String {
     let Value::Reconfigure { era, change } = value else {
         return match value {

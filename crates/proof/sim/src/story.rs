@@ -1,5 +1,5 @@
-//! Calm runs of a few replicas that tell how something goes, line by line: what `docs/stories/`
-//! compares, and `quorate sim --page` shows.
+//! Calm runs of a few replicas that show a procedure, line by line: compared by `docs/stories/`,
+//! and shown by `quorate sim --page`.
 
 use quorate_core::{ballot::Ballot, slot::Slot};
 
@@ -8,7 +8,7 @@ use crate::{check::Violation, faults::Settings, resp::Reply, trace::Trace, world
 /// Lines that are remembered: far more than a story has.
 const LINES_MAX: usize = 10_000;
 
-/// A cluster whose sessions are all registered, and which tells of every frame from now on.
+/// Returns a cluster whose sessions are all registered, and which traces every frame from now on.
 ///
 /// # Errors
 /// A rule was broken.
@@ -23,7 +23,7 @@ pub fn begin(settings: Settings) -> Result<World, Violation> {
     Ok(world)
 }
 
-/// What was told, without heartbeats, which are the same all the time.
+/// Returns the lines of the trace without heartbeats, which never change.
 pub fn lines(world: &World) -> impl Iterator<Item = &str> {
     let dull = |line: &&str| line.contains("heartbeat ballot") || line.contains(": heard ballot");
     world.trace.lines().filter(move |line| !dull(line))
@@ -59,7 +59,7 @@ fn expect_ok(reply: Reply) -> Result<(), Violation> {
     }
 }
 
-/// Where a story begins.
+/// Opening state of a story.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opening {
     /// The id of the node that leads.
@@ -71,10 +71,10 @@ pub struct Opening {
 }
 
 impl Opening {
-    /// As things are.
+    /// Returns the present state.
     ///
     /// # Errors
-    /// Nobody is elected.
+    /// No leader is elected.
     pub fn of(world: &mut World) -> Result<Self, Violation> {
         let leader = world.wait_for_leader()?;
         let running = world.nodes[leader].running.as_ref();

@@ -1,4 +1,4 @@
-//! What happened, one aligned line per event; the legend is in `docs/spec/simulator.md`.
+//! Trace of a run, one aligned line per event; the legend is in `docs/spec/simulator.md`.
 
 use std::{collections::VecDeque, fmt};
 
@@ -13,21 +13,21 @@ pub const LINES_KEPT: usize = 50;
 #[derive(Debug)]
 pub struct Trace {
     lines: VecDeque<String>,
-    /// How many lines are remembered.
+    /// Number of lines kept.
     pub keep: usize,
     hash: u64,
     count: u64,
-    /// Whether frames are told of one by one, with what they say.
+    /// Traces frames one by one, with their contents.
     pub frames: bool,
 }
 
 impl Trace {
-    /// Nothing happened yet. `keep` lines are remembered.
+    /// Returns an empty trace that keeps `keep` lines.
     pub fn new(keep: usize) -> Self {
         Self { lines: VecDeque::new(), keep, hash: 0, count: 0, frames: false }
     }
 
-    /// Something happened.
+    /// Adds a line.
     pub fn line(&mut self, now: Time, who: &str, what: &str, detail: fmt::Arguments<'_>) {
         let line = format!(
             "{:>4}.{:06} {who:<5} {what:<8} {detail}",
@@ -46,12 +46,12 @@ impl Trace {
         self.lines.push_back(line.trim_end().to_owned());
     }
 
-    /// The last lines, oldest first.
+    /// Returns the last lines, oldest first.
     pub fn lines(&self) -> impl Iterator<Item = &str> {
         self.lines.iter().map(String::as_str)
     }
 
-    /// Equal for equal runs.
+    /// Returns a hash that is equal for equal runs.
     pub fn hash(&self) -> u64 {
         mix(self.hash ^ self.count)
     }

@@ -13,13 +13,13 @@ pub(crate) struct Wires {
 }
 
 impl Wires {
-    /// A new connection.
+    /// Opens a new connection.
     pub(crate) fn open(&mut self) -> ConnectionId {
         self.last += 1;
         ConnectionId(self.last)
     }
 
-    /// When something arrives that could be there `at` this moment: never before what was sent
+    /// Returns when data arrives that could be there `at` this moment: never before what was sent
     /// earlier.
     pub(crate) fn arrival(&mut self, connection: ConnectionId, at: Time) -> Time {
         let last = self.last_arrival.entry(connection).or_default();
@@ -27,7 +27,7 @@ impl Wires {
         *last
     }
 
-    /// It is gone.
+    /// Forgets a connection that is gone.
     pub(crate) fn close(&mut self, connection: ConnectionId) {
         self.last_arrival.remove(&connection);
     }

@@ -7,7 +7,7 @@ use quorate_core::{
 };
 use quorate_wire::Frame;
 
-/// What a frame says.
+/// Returns a frame's contents in words.
 pub fn frame(frame: &Frame<'_>) -> String {
     match frame {
         Frame::Protocol { message, bytes } => {

@@ -1,6 +1,6 @@
-//! What clients do: each kind tries to catch the cluster at another lie.
+//! Workload of clients: each kind tries to catch the cluster at another lie.
 //!
-//! Here: who they are, and what they make of what they hear. What they ask for is in `asks`.
+//! This module: the clients and their handling of replies. Their requests are in `asks`.
 
 mod asks;
 mod books;
@@ -24,7 +24,7 @@ use crate::{
 /// A client that does not wait for replies stops asking at this many outstanding.
 const PIPELINE_MAX: usize = 12;
 
-/// What a client tries to see.
+/// Property that a client tries to break.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// SET, GET and DEL on keys that others write too.
@@ -46,7 +46,7 @@ pub enum Kind {
     Auditor,
     /// Writes once, on one node, in the end: whichever node is asked must take it.
     Visitor,
-    /// Does what a scenario tells it.
+    /// Follows a scenario.
     Script,
 }
 
@@ -69,7 +69,7 @@ impl Kind {
     }
 }
 
-/// What the next reply of a connection belongs to.
+/// Request that the next reply of a connection belongs to.
 #[derive(Clone, Debug)]
 enum Waiting {
     /// An operation on one key.
@@ -97,7 +97,7 @@ enum Waiting {
     Sequence(i64),
     /// A command that is too big.
     TooBig,
-    /// What a key has in the end.
+    /// Final value of a key.
     Audit(String),
     /// Whatever a scenario asked for.
     Script,
@@ -108,15 +108,15 @@ enum Waiting {
 pub struct Client {
     /// Position in the world's list.
     pub index: usize,
-    /// What it does.
+    /// Kind of workload.
     pub kind: Kind,
     /// Its connection, to which node.
     pub connection: Option<(ConnectionId, usize)>,
     /// When its patience ends.
     pub patience_at: Option<Time>,
-    /// It asks for more then, whether or not it was answered.
+    /// Time of its next request, answered or not.
     pub asks_at: Option<Time>,
-    /// It asks for nothing new.
+    /// The client makes no new requests.
     pub done: bool,
     dice: Dice,
     input: Vec<u8>,
@@ -138,14 +138,14 @@ pub struct Client {
     pub(crate) home: Option<usize>,
     /// A visitor whose write was taken.
     welcomed: bool,
-    /// What a scenario's requests were answered with; `None` if the connection broke.
+    /// Replies to a scenario's requests; `None` if the connection broke.
     pub replies: VecDeque<Option<Reply>>,
-    /// It does not read what it is sent.
+    /// The client does not read its replies.
     pub deaf: bool,
 }
 
 impl Client {
-    /// A client that has done nothing yet.
+    /// Returns a client that has done nothing yet.
     pub fn new(index: usize, kind: Kind, mut dice: Dice) -> Self {
         let stale = kind == Kind::Own && dice.chance(1, 4);
         Self {
@@ -184,17 +184,17 @@ impl Client {
         Self { home: Some(node), ..Self::new(index, Kind::Visitor, dice) }
     }
 
-    /// Whether it asks for more before it is answered, now.
+    /// Returns whether it may now send a request before the last is answered.
     pub fn may_pipeline(&self) -> bool {
         self.kind == Kind::Own && !self.done && self.waiting.len() < PIPELINE_MAX
     }
 
-    /// Whether it waits for a reply.
+    /// Returns whether it waits for a reply.
     pub fn is_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// Whether it has something left that must be answered.
+    /// Returns whether it has work left that must be answered.
     pub fn is_busy(&self) -> bool {
         let visiting = self.kind == Kind::Visitor && !self.welcomed;
         self.is_waiting() || !self.audits.is_empty() || visiting
@@ -308,8 +308,8 @@ impl Client {
                 self.audits.pop_front();
                 let called = books.history.moment();
                 let value = number(value.as_deref());
-                // What sessions and clients of devices did is not in the history: their numbers
-                // tell more than times do.
+                // Operations of sessions and clients of devices are not in the history: their
+                // numbers say more than times do.
                 if !key.starts_with(['s', 'f']) {
                     books.history.ended(self.index, &key, Act::Get, called, Answer::Value(value));
                 }
@@ -345,12 +345,12 @@ impl Client {
                 Ok(())
             }
             "TOOBIG" if matches!(waiting, Waiting::TooBig) => Ok(()),
-            // In a group whose quorum forgot, a registration that nobody remembers.
+            // In a group whose quorum forgot, a registration that no node remembers.
             _ => Err(self.surprised(&format!("{waiting:?}"), &Reply::Error(text))),
         }
     }
 
-    /// It may have been executed, or may yet be.
+    /// Records that the request may have been executed, or may yet be.
     fn left_open(&mut self, waiting: Waiting, books: &mut Books) {
         match waiting {
             Waiting::Key { key, act, called } => {
@@ -378,14 +378,14 @@ impl Client {
         }
     }
 
-    /// The connection is gone, and with it the replies.
+    /// Handles the end of the connection, and with it of the replies.
     pub fn disconnected(&mut self, books: &mut Books) {
         self.connection = None;
         (self.patience_at, self.asks_at) = (None, None);
         self.ready = false;
         (self.seen, self.watched) = (None, None);
         if self.stale {
-            // The next node may not have heard of what this one was told.
+            // The next node may not have learned of what this one reported.
             self.forsake_own_key();
         }
         self.input.clear();
@@ -395,7 +395,7 @@ impl Client {
         }
     }
 
-    /// A request of a scenario, as bytes.
+    /// Returns a request of a scenario, as bytes.
     pub fn say(&mut self, words: &[&[u8]]) -> Vec<u8> {
         let mut out = Vec::new();
         request(words, &mut out);
@@ -408,7 +408,7 @@ impl Client {
         self.home.unwrap_or_else(|| self.dice.index(nodes))
     }
 
-    /// How long it thinks.
+    /// Draws the pause before its next request.
     pub fn think(&mut self, most_us: u64) -> u64 {
         self.dice.between(1, most_us.max(1))
     }

@@ -47,7 +47,7 @@ use crate::{
     workload::{Books, Client, Kind, frame_client::FrameClient, streams::Streamer},
 };
 
-/// How often things happened.
+/// Counts of events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Events.
@@ -62,7 +62,7 @@ pub struct Counts {
     pub installed: u64,
     /// Of those: refused by their folder.
     pub too_old: u64,
-    /// Whether the group's level rose.
+    /// Rises of the group's level.
     pub raised: u64,
     /// Times that a node began to lead.
     pub elections: u64,
@@ -78,7 +78,7 @@ pub struct Counts {
     pub lies: u64,
     /// Commands for which clients asked another class than the group's.
     pub class_asked: u64,
-    /// Of those: clients that heard that a quorum has them in memory, or on its disks.
+    /// Of those: commands reported to their clients as in the memory of a quorum, or on its disks.
     pub class_early: u64,
     /// See above.
     pub class_lasting: u64,
@@ -104,7 +104,7 @@ pub struct Counts {
     pub installs: u64,
     /// Snapshots that services took in.
     pub loads: u64,
-    /// How often a log was made to begin later.
+    /// Times that a log was made to begin later.
     pub trims: u64,
     /// Nodes that joined.
     pub joins: u64,
@@ -112,7 +112,7 @@ pub struct Counts {
     pub plans: u64,
     /// Nodes that were removed and switched off.
     pub retired: u64,
-    /// How often a process stood still in the midst of a turn.
+    /// Times that a process stalled in the midst of a turn.
     pub stalls: u64,
     /// Reads that ran by a lease, and those of them whose lease was over when they had read.
     pub leased: u64,
@@ -130,7 +130,7 @@ pub struct Counts {
     pub relayed: u64,
     /// Frames that devices sent.
     pub device_frames: u64,
-    /// Slots that devices gave out, and decisions that they counted, as their owners heard.
+    /// Slots that devices assigned, and decisions that they counted, as reported to their owners.
     pub device_given: u64,
     /// See above.
     pub device_counted: u64,
@@ -142,37 +142,37 @@ pub struct Counts {
     pub device_offered: u64,
     /// Devices that lost power.
     pub device_resets: u64,
-    /// Devices that somebody took from their places.
+    /// Devices removed from their places.
     pub devices_taken: u64,
     /// Times that a device stood still for a while.
     pub device_stalls: u64,
-    /// Frames in which a bit turned, and those of nobody's device.
+    /// Frames in which a bit turned, and those sent by no device.
     pub frames_damaged: u64,
     /// See above.
     pub frames_of_strangers: u64,
     /// Batches that clients of devices knew by frames alone to be executed.
     pub by_frames: u64,
-    /// What planes of packets did and met.
+    /// Counts of planes of packets.
     pub packets: air::Counts,
 }
 
 /// A running simulation.
 pub struct World {
-    /// What the run is made of.
+    /// Settings of the run.
     pub settings: Settings,
     /// The world's time.
     pub now: Time,
-    /// What happened.
+    /// Trace of the run.
     pub trace: Trace,
-    /// How often things happened.
+    /// Counts of events.
     pub counts: Counts,
     /// The nodes, by index.
     pub nodes: Vec<Node>,
-    /// What is between them.
+    /// Network between the nodes.
     pub network: Network,
     /// The clients, by index.
     pub clients: Vec<Client>,
-    /// What clients wrote down.
+    /// Records of clients.
     pub books: Books,
     /// The clients of byte streams, by index.
     pub streamers: Vec<Streamer>,
@@ -191,7 +191,7 @@ pub struct World {
 }
 
 impl World {
-    /// A world before its first moment. Nodes start at once.
+    /// Returns a world before its first moment. Nodes start at once.
     pub fn new(settings: Settings) -> Self {
         let mut dice = Dice::new(settings.seed);
         let chaos = Chaos::new(&settings, &mut dice);
@@ -284,7 +284,7 @@ impl World {
         self.watch.steps = Some(Steps::new(&self.settings.founding()));
     }
 
-    /// What they did, a JSON object per line.
+    /// Returns the steps of the nodes, a JSON object per line.
     pub fn steps(&self) -> &str {
         self.watch.steps.as_ref().map_or("", Steps::text)
     }
@@ -383,7 +383,7 @@ impl World {
         Ok(())
     }
 
-    /// Something reaches a process, if it is still the one that it was meant for.
+    /// Delivers an arrival to a process, if it is still the one that it was meant for.
     pub(crate) fn arrive(&mut self, node: usize, life: u64, arrival: Arrival) {
         if self.nodes[node].life != life {
             return;
@@ -394,7 +394,7 @@ impl World {
         }
     }
 
-    /// The node has something to do: it gets a turn soon.
+    /// Plans a turn of the node soon, as it has something to do.
     pub(crate) fn wake(&mut self, node: usize) {
         let soon = 1 + self.dice.below(20);
         let at = self.now.plus_us(soon);
@@ -411,13 +411,13 @@ impl World {
         }
     }
 
-    /// Whether this kind of fault is part of the run.
+    /// Returns whether this kind of fault is part of the run.
     pub fn has(&self, fault: Fault) -> bool {
         self.settings.faults.iter().any(|(kind, _)| *kind == fault)
     }
 }
 
-/// How the trace calls a node.
+/// Returns a node's name in the trace.
 pub(crate) fn name(node: usize) -> String {
     format!("n{}", node + 1)
 }

@@ -57,13 +57,13 @@ pub enum Unary {
 /// An expression and where it begins.
 #[derive(Clone, Debug)]
 pub struct Expr {
-    /// What it is.
+    /// Kind of the expression.
     pub kind: ExprKind,
     /// Where.
     pub place: Place,
 }
 
-/// What an expression is.
+/// Kind of an expression.
 #[derive(Clone, Debug)]
 pub enum ExprKind {
     Number(u128, Option<u32>),
@@ -138,7 +138,7 @@ pub struct State {
     pub transition: Transition,
 }
 
-/// Where a state goes.
+/// Next state of a state.
 #[derive(Clone, Debug)]
 pub enum Transition {
     To(Name),
@@ -185,7 +185,7 @@ pub struct Block {
     pub body: Body,
 }
 
-/// What a block does.
+/// Body of a block.
 #[derive(Clone, Debug)]
 pub enum Body {
     Parser(Vec<State>),

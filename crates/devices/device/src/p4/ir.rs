@@ -16,12 +16,12 @@ pub struct Program {
     pub(crate) controls: [Vec<Op>; 5],
     pub(crate) tables: Vec<Table>,
     pub(crate) registers: Vec<Register>,
-    /// Where the parser begins.
+    /// First state of the parser.
     pub(crate) start: usize,
     pub(crate) headers: Vec<Header>,
 }
 
-/// What a variable is called, and whether it has a value when a packet arrives.
+/// Name of a variable, and whether it has a value when a packet arrives.
 #[derive(Clone, Debug)]
 pub(crate) struct SlotInfo {
     pub(crate) name: String,
@@ -53,7 +53,7 @@ pub(crate) struct Header {
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
     pub(crate) slot: Slot,
-    /// Of the header that it belongs to.
+    /// Validity of the header that it belongs to.
     pub(crate) valid: Option<Slot>,
     pub(crate) slice: Option<(u32, u32)>,
 }
@@ -138,13 +138,13 @@ pub(crate) struct Register {
     pub(crate) size: usize,
 }
 
-/// All ones in so many bits.
+/// Returns a number of this many bits, all ones.
 pub(crate) const fn ones(width: u32) -> u128 {
     if width >= 128 { u128::MAX } else { (1 << width) - 1 }
 }
 
-/// What an operator makes of two numbers; `width` is that of the result, or of both sides of a
-/// comparison.
+/// Returns the result of an operator on two numbers; `width` is that of the result, or of both
+/// sides of a comparison.
 pub(crate) fn binary(operator: Binary, a: u128, b: u128, width: u32, right: u32) -> u128 {
     let most = ones(width);
     let shift = |by: u128| u32::try_from(by).ok().filter(|by| *by < width);

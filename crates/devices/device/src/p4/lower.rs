@@ -43,7 +43,7 @@ const STANDARD: [(&str, u32); 16] = [
     ("priority", 3),
 ];
 
-/// The program that is instantiated as `main`.
+/// Returns the program that is instantiated as `main`.
 pub(crate) fn lower(declarations: &[Declaration]) -> Result<Program, Error> {
     let mut lower = Lower::default();
     lower.standard()?;
@@ -103,7 +103,7 @@ struct Lower<'a> {
     registers: Vec<Register>,
     elements: usize,
     ops: usize,
-    /// How many scopes an action sees.
+    /// Number of scopes that an action sees.
     control_depth: usize,
     /// Blocks and actions that are being put in place.
     open: Vec<String>,

@@ -17,7 +17,7 @@ const DROP_PORT: u128 = 511;
 /// States that one packet may pass.
 const STATES_MAX: usize = 1000;
 
-/// Where the result is undefined in P4: a program that gets there is wrong.
+/// Undefined result in P4: a program that gets there is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// Where, if it has a place.
@@ -37,7 +37,7 @@ impl fmt::Display for Fault {
 
 impl std::error::Error for Fault {}
 
-/// How a list of operations ended.
+/// End of a list of operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Flow {
     Next,
@@ -60,9 +60,9 @@ struct Packet<'a> {
     values: Vec<u128>,
     defined: Vec<bool>,
     bytes: &'a [u8],
-    /// How far the parser came.
+    /// Position of the parser.
     at: usize,
-    /// What the deparser wrote.
+    /// Bytes written by the deparser.
     out: Vec<u8>,
 }
 
@@ -74,7 +74,7 @@ impl Machine {
         Self { program, registers, groups: BTreeMap::new() }
     }
 
-    /// Power went and came.
+    /// Resets the registers, as after a power cycle.
     pub fn reset(&mut self) {
         for register in &mut self.registers {
             register.fill(0);
@@ -86,13 +86,13 @@ impl Machine {
         self.groups.insert(group, ports.to_vec());
     }
 
-    /// A register's value, for tests.
+    /// Returns a register's value, for tests.
     pub fn register(&self, name: &str, index: usize) -> Option<u128> {
         let found = self.program.registers.iter().position(|register| register.name == name)?;
         self.registers[found].get(index).copied()
     }
 
-    /// One packet in at a port; those that leave, with their ports.
+    /// Processes one packet that arrives at a port. Returns those that leave, with their ports.
     pub fn process(&mut self, port: u16, bytes: &[u8]) -> Result<Vec<(u16, Vec<u8>)>, Fault> {
         let program = &self.program;
         let mut packet = Packet {
@@ -157,7 +157,8 @@ impl Packet<'_> {
         Ok(())
     }
 
-    /// A parser that fails leaves the packet as far as it came; ingress sees the error.
+    /// Runs the parser. If it fails, the packet stays at the position it reached; ingress sees the
+    /// error.
     fn parse(&mut self) -> Result<(), Fault> {
         let program = self.program;
         let mut next = Next::State(program.start);
@@ -269,7 +270,8 @@ impl Packet<'_> {
         Ok(Flow::Next)
     }
 
-    /// P4 leaves it open what an index beyond the end does: it crashed a published switch.
+    /// Returns an index within the register. P4 does not define the effect of an index beyond the
+    /// end: it crashed a published switch.
     fn index(&mut self, register: usize, index: &Expr, place: &Place) -> Result<usize, Fault> {
         let index = usize::try_from(self.value(index)?).unwrap_or(usize::MAX);
         let size = self.registers[register].len();
@@ -355,7 +357,7 @@ impl Packet<'_> {
         })
     }
 
-    /// Whether an entry matched, and how its action ended.
+    /// Applies a table. Returns whether an entry matched, and how its action ended.
     fn apply(&mut self, table: usize) -> Result<(bool, Flow), Fault> {
         let table = &self.program.tables[table];
         let mut keys = Vec::with_capacity(table.keys.len());

@@ -9,10 +9,10 @@ use crate::p4::{
     token::{Kind, Token, error},
 };
 
-/// How deep expressions and statements may lie in each other.
+/// Deepest nesting of expressions and statements.
 const DEPTH_MAX: usize = 120;
 
-/// All declarations of a program.
+/// Parses all declarations of a program.
 pub fn parse(tokens: Vec<Token>) -> Result<Vec<Declaration>, Error> {
     let mut parser = Parser { tokens, at: 0, depth: 0 };
     let mut declarations = Vec::new();
@@ -122,7 +122,7 @@ impl Parser {
         result
     }
 
-    /// `@name`, `@name(…)`: said to compilers, and nothing to us.
+    /// Skips `@name` and `@name(…)`, which are meant for compilers.
     fn annotations(&mut self) -> Result<(), Error> {
         while self.take_sign("@") {
             self.name()?;
@@ -357,7 +357,7 @@ impl Parser {
         Ok(State { name, statements, transition })
     }
 
-    /// One set for each key.
+    /// Parses one set for each key.
     fn keyset(&mut self) -> Result<Vec<Expr>, Error> {
         if !self.take_sign("(") {
             return Ok(vec![self.simple_set()?]);

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt, fs, io, path::Path, sync::Arc};
 
-/// Where something stands: file, line and column, from 1.
+/// Place in a source: file, line and column, from 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// Name of the file.
@@ -22,7 +22,7 @@ impl fmt::Display for Place {
 /// Why a program is none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
-    /// Where it goes wrong.
+    /// Place of the error.
     pub place: Place,
     /// How.
     pub what: String,
@@ -41,7 +41,7 @@ impl std::error::Error for Error {}
 pub struct Sources(BTreeMap<String, String>);
 
 impl Sources {
-    /// All files of a folder that end in `.p4`.
+    /// Reads all files of a folder that end in `.p4`.
     pub fn folder(path: &Path) -> io::Result<Self> {
         let mut sources = Self::default();
         for entry in fs::read_dir(path)? {
@@ -59,12 +59,12 @@ impl Sources {
         self.0.insert(name.to_owned(), text);
     }
 
-    /// The text of this name.
+    /// Returns the text of this name.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
     }
 
-    /// Their names.
+    /// Returns the names of the files.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.0.keys().map(String::as_str)
     }

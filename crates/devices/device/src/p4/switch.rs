@@ -14,7 +14,7 @@ const FILES: [(&str, &str); 3] = [
 /// Copies for both ports, the network's first.
 const BOTH: u16 = 1;
 
-/// The committed programs.
+/// Returns the committed programs.
 #[must_use]
 pub fn committed() -> Sources {
     let mut sources = Sources::default();
@@ -45,7 +45,7 @@ impl Switch {
         Ok(Self(machine))
     }
 
-    /// What one event makes it send, and where.
+    /// Processes one event. Returns the frames sent, with their ports.
     pub fn step(&mut self, event: &Event) -> Result<Vec<Sent>, String> {
         let Event::Frame(port, frame) = event else {
             self.0.reset();

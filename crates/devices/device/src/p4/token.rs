@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use crate::p4::{Error, Place, Sources};
 
-/// What a word is.
+/// Kind of a word.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A name or a keyword.
@@ -22,11 +22,11 @@ pub enum Kind {
 /// A word and where it stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Token {
-    /// What it is.
+    /// Kind of the word.
     pub kind: Kind,
-    /// Of its first character; of its use, if it was defined elsewhere.
+    /// Place of its first character; of its use, if it was defined elsewhere.
     pub place: Place,
-    /// Whether nothing is between it and the word before.
+    /// Nothing is between it and the word before.
     pub joined: bool,
 }
 
@@ -36,13 +36,13 @@ const SIGNS: [&str; 40] = [
     "(", ")", "{", "}", "[", "]", "<", ">", ",", ";", ":", ".", "=", "+", "-", "*", "/", "%", "!",
     "~", "&", "|", "^", "?", "@",
 ];
-/// Of all files together, however often they are included.
+/// Limit for all files together, however often they are included.
 const TOKENS_MAX: usize = 1 << 20;
 const INCLUDES_MAX: usize = 16;
 /// Known to the interpreter itself.
 const BUILT_IN: [&str; 2] = ["core.p4", "v1model.p4"];
 
-/// All words of a file and of those that it includes; the last one is the end.
+/// Returns all words of a file and of those that it includes; the last one is the end.
 pub fn tokens(
     sources: &Sources,
     name: &str,
@@ -137,7 +137,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// A definition is put in place once; what it names is not looked up again.
+    /// Appends words, with definitions substituted once; their contents are not looked up again.
     fn put(&mut self, words: Vec<Token>) -> Result<(), Error> {
         for word in words {
             let definition = match &word.kind {
@@ -258,7 +258,7 @@ impl<'a> Line<'a> {
     }
 }
 
-/// `12`, `0x_ff`, `0b11`, `0o17`, and `8w` before it.
+/// Parses `12`, `0x_ff`, `0b11`, `0o17`, with an optional `8w` before it.
 fn number(text: &str, place: &Place) -> Result<Kind, Error> {
     let wrong = |why: &str| error(place, format!("{text}: {why}"));
     let width = text.split_once(['w', 's']);

@@ -20,12 +20,12 @@ use crate::{
     xdp::Failed,
 };
 
-/// How long a folder may be locked by who looks whether its owner lives, and how often that is
-/// looked at.
+/// Longest time that a folder may be locked by a process checking whether its owner lives, and
+/// interval of the attempts.
 const PATIENCE: Duration = Duration::from_millis(200);
 const PACE: Duration = Duration::from_millis(10);
 
-/// Where every machine has the kernel's own file system.
+/// Mount point of the kernel's own file system on every machine.
 pub const FILE_SYSTEM: &str = "/sys/fs/bpf";
 
 /// The right to drive a device at an interface, until this goes or the process ends.
@@ -34,12 +34,12 @@ pub(crate) struct Claim {
     folder: PathBuf,
     /// Locked: of this mount namespace.
     _lock: File,
-    /// Of this network namespace: programs of any group, and what hears frames of this one.
+    /// Locks of this network namespace: programs of any group, and receivers of frames of this one.
     _stations: [Station; 2],
 }
 
 impl Claim {
-    /// Of an interface of this network namespace, and of its number there.
+    /// Claims an interface of this network namespace, given its number there.
     pub(crate) fn of(interface: &str, index: u32, group: u32) -> Result<Self, Failed> {
         let owned = || Failed::Owned { interface: interface.to_owned() };
         let not_ours = |why| match why {
@@ -67,13 +67,13 @@ impl Claim {
         }
     }
 
-    /// Where pins of devices at this interface are.
+    /// Returns the folder with the pins of devices at this interface.
     pub(crate) fn folder(&self) -> &Path {
         &self.folder
     }
 }
 
-/// A folder with pins, if no process has it.
+/// Locks a folder with pins, if no process has it.
 pub(crate) fn lock(folder: &Path) -> io::Result<Option<File>> {
     let lock = File::open(folder)?;
     match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
@@ -83,14 +83,15 @@ pub(crate) fn lock(folder: &Path) -> io::Result<Option<File>> {
     }
 }
 
-/// Where folders of all interfaces are, if there are any.
+/// Returns the folder that holds those of all interfaces, if it exists.
 pub(crate) fn root() -> Option<PathBuf> {
     let root = Path::new(FILE_SYSTEM);
     is_mounted(root).then(|| root.join("quorate"))
 }
 
-/// Where pins of devices at an interface are, whoever has it. Names of interfaces are those of a
-/// network namespace, and the file system is that of all. It is mounted if it is not.
+/// Returns the folder with the pins of devices at an interface, whatever their owner. Names of
+/// interfaces are those of a network namespace, and the file system is that of all. It is mounted
+/// if it is not.
 pub(crate) fn folder(interface: &str) -> Result<PathBuf, Failed> {
     let root = Path::new(FILE_SYSTEM);
     if !is_mounted(root) {
@@ -107,7 +108,7 @@ pub(crate) fn folder(interface: &str) -> Result<PathBuf, Failed> {
     Ok(root.join("quorate").join(name))
 }
 
-/// Whether this is a file system of its own.
+/// Returns whether this is a file system of its own.
 fn is_mounted(root: &Path) -> bool {
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     mounts.lines().any(|line| {

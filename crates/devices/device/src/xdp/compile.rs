@@ -1,7 +1,7 @@
-//! How the programs of `crates/devices/programs/xdp/bpf` become objects: for the build script, and
+//! Compiles the programs of `crates/devices/programs/xdp/bpf` to objects: for the build script, and
 //! for faults that are planted.
 //!
-//! Without anything of this crate, since the build script includes the file.
+//! It uses nothing of this crate, since the build script includes the file.
 
 use std::{
     env, fs, io,
@@ -12,7 +12,7 @@ use std::{
 /// The programs, by the names of their files.
 pub const PROGRAMS: [&str; 6] = ["acceptor", "coordinator", "host", "decided", "pass", "echo"];
 
-/// The compiler, if there is one: `QUORATE_CLANG`, or `clang` of the path.
+/// Returns the compiler, if there is one: `QUORATE_CLANG`, or `clang` of the path.
 pub fn clang() -> Option<PathBuf> {
     tool("QUORATE_CLANG", "clang")
 }
@@ -60,7 +60,7 @@ pub fn strip(object: &Path) -> Result<(), String> {
     status.success().then_some(()).ok_or_else(|| "llvm-objcopy failed".to_owned())
 }
 
-/// All files that programs are made of, in the order of their names.
+/// Returns all files that programs are made of, in the order of their names.
 pub fn sources(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(folder)? {
@@ -74,7 +74,8 @@ pub fn sources(folder: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Of the names and bytes of all sources: what stands beside the committed objects.
+/// Returns the hash of the names and bytes of all sources; it is stored next to the committed
+/// objects.
 pub fn hash(folder: &Path) -> io::Result<String> {
     let mut text = Vec::new();
     for file in sources(folder)? {

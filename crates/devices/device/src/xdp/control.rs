@@ -1,4 +1,4 @@
-//! What an owner asks of its device, as calls: each is one frame into the owner's port, and the
+//! Requests of an owner to its device, as calls: each is one frame into the owner's port, and the
 //! frame that comes back.
 
 use quorate_offload::{
@@ -9,7 +9,7 @@ use quorate_offload::{
 
 use crate::xdp::{Device, Entry, Failed, Fate};
 
-/// What an acceptor is armed with ([offload-5]).
+/// Record that an acceptor is armed with ([offload-5]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arm {
     /// The only ballot that it votes in.
@@ -20,27 +20,27 @@ pub struct Arm {
     pub floor: u64,
 }
 
-/// What a coordinator is started with ([offload-5]).
+/// Record that a coordinator is started with ([offload-5]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Start {
-    /// The only ballot that it gives out slots of.
+    /// The only ballot that it assigns slots of.
     pub ballot: PackedBallot,
     /// One past the leader's last proposal.
     pub first: u64,
-    /// The first slot that it does not give out.
+    /// The first slot that it does not assign.
     pub limit: u64,
-    /// Any so many of the members decide ([offload-10]).
+    /// Any quorum of this many members decides ([offload-10]).
     pub quorum: u8,
-    /// How many positions there are.
+    /// Number of positions.
     pub members: u8,
-    /// Whether its decisions are hints.
+    /// Decisions are hints.
     pub hint: bool,
 }
 
-/// What a cell holds of a slot.
+/// Contents of a cell for a slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// Of the vote, or of the proposal; also an older one than the armed.
+    /// Ballot of the vote, or of the proposal; it may be older than the armed one.
     pub ballot: PackedBallot,
     /// Which value.
     pub value: Descriptor,
@@ -48,7 +48,7 @@ pub struct Held {
     pub bytes: Vec<u8>,
 }
 
-/// What is asked of one program of a device.
+/// Calls to one program of a device.
 #[derive(Clone, Copy)]
 pub struct Calls<'a> {
     device: &'a Device,
@@ -63,7 +63,7 @@ impl Device {
 }
 
 impl Calls<'_> {
-    /// Who the device is from now on, if it has no boot yet.
+    /// Sets the device's boot, if it has none yet.
     pub fn begin(&self, boot: u32) -> Result<State, Failed> {
         let mut header = self.plain(Type::Boot);
         header.boot = boot;
@@ -81,7 +81,7 @@ impl Calls<'_> {
         self.control(&header)
     }
 
-    /// [offload-5] Gives out slots of this ballot from now on.
+    /// [offload-5] Assigns slots of this ballot from now on.
     pub fn start(&self, number: Number, start: Start) -> Result<State, Failed> {
         let mut header = self.call(Type::Arm, number);
         (header.ballot, header.slot, header.voted) = (start.ballot, start.first, start.limit);
@@ -97,18 +97,18 @@ impl Calls<'_> {
         self.control(&header)
     }
 
-    /// [offload-8] [offload-12] Votes, or gives out and counts, no more. The owner drains before it
+    /// [offload-8] [offload-12] Votes, or assigns and counts, no more. The owner drains before it
     /// reads.
     pub fn fence(&self, number: Number) -> Result<State, Failed> {
         self.control(&self.call(Type::Fence, number))
     }
 
-    /// How it stands: boot, ballot, floor, next slot ([offload-18]). It takes no number.
+    /// Returns its state: boot, ballot, floor, next slot ([offload-18]). The call takes no number.
     pub fn state(&self) -> Result<State, Failed> {
         self.control(&self.plain(Type::Ask))
     }
 
-    /// [offload-7] What the cell of a slot holds; `None`: nothing of that slot.
+    /// [offload-7] Returns the contents of a slot's cell; `None` if it holds nothing of that slot.
     pub fn read(&self, slot: u64) -> Result<Option<Held>, Failed> {
         let mut header = self.plain(Type::Read);
         header.slot = slot;
@@ -124,8 +124,8 @@ impl Calls<'_> {
         }))
     }
 
-    /// [offload-19] The proposal of a slot once more: a frame that the owner sends on the network.
-    /// The kernel sends nothing that did not arrive.
+    /// [offload-19] Returns the proposal of a slot once more: a frame that the owner sends on the
+    /// network. The kernel sends nothing that did not arrive.
     pub fn tick(&self, slot: u64, form: Form) -> Result<Vec<u8>, Failed> {
         let mut header = self.plain(Type::Tick);
         header.slot = slot;
@@ -187,7 +187,7 @@ impl Calls<'_> {
     }
 }
 
-/// Header and room of a raw frame.
+/// Splits a raw frame into header and room.
 fn parse(frame: &[u8]) -> Result<(Header, &[u8]), Failed> {
     let form = Form::Raw;
     let header = frame.get(form.header_at()..).ok_or(Failed::Answer)?;

@@ -1,4 +1,4 @@
-//! What a client's socket hears: decisions alone, of all that a group of stations is told.
+//! Filter of a client's socket: it passes decisions alone, of all frames to a group of stations.
 
 use std::os::fd::AsFd;
 
@@ -6,7 +6,7 @@ use aya::{EbpfLoader, programs::SocketFilter};
 
 use crate::xdp::{Failed, object};
 
-/// What a socket gives.
+/// Contents delivered by a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gives {
     /// Raw frames of devices, with what is before the header ([`quorate_offload::Form::Raw`]): a

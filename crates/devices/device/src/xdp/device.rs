@@ -45,7 +45,7 @@ impl Role {
         }
     }
 
-    /// How many programs it is.
+    /// Returns the number of its programs.
     const fn programs(self) -> u32 {
         match self {
             Self::Acceptor | Self::Coordinator => 1,
@@ -54,7 +54,7 @@ impl Role {
     }
 }
 
-/// Where a frame comes into the device.
+/// Entry of a frame into the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entry {
     /// XDP, native or generic: the network's port.
@@ -69,7 +69,7 @@ impl Entry {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Network, Self::Traffic, Self::Owner];
 
-    /// The program's name in the object, and of its pin.
+    /// Returns the program's name in the object, and of its pin.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Network => "network",
@@ -78,7 +78,7 @@ impl Entry {
         }
     }
 
-    /// What a program says of the frame that it was run with.
+    /// Returns the fate of a frame, by the return code of the program that was run with it.
     fn fate(self, code: u32) -> Result<Fate, Failed> {
         Ok(match (self, code) {
             (Self::Network, 1) | (Self::Traffic, 2) | (Self::Owner, 1) => Fate::Taken,
@@ -90,16 +90,16 @@ impl Entry {
     }
 }
 
-/// What became of a frame that was put in by hand.
+/// Fate of a frame that was put in by hand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It goes on to the other port, unchanged.
+    /// The frame goes on to the other port, unchanged.
     Passed,
-    /// It ended in the device.
+    /// The frame ended in the device.
     Taken,
-    /// What is in the buffer now is for the network.
+    /// The buffer now holds a frame for the network.
     ToNetwork,
-    /// What is in the buffer now is for the owner.
+    /// The buffer now holds a frame for the owner.
     ToOwner,
 }
 
@@ -163,7 +163,7 @@ pub struct Device {
     pub(crate) tap: RingBuf<MapData>,
     pub(crate) counted: PerCpuArray<MapData, Counted>,
     pub(crate) drain: Arc<Mutex<Drain>>,
-    /// What pins are made of; empty if there are pins.
+    /// Maps to be pinned; empty if there are pins.
     pub(crate) handles: Vec<(&'static str, MapData)>,
 }
 
@@ -175,16 +175,16 @@ pub(crate) const TAP: &str = "tap";
 pub(crate) const COUNTED: &str = "counted";
 pub(crate) const DRAINED: &str = "drained";
 pub(crate) const NOTHING: &str = "nothing";
-/// What it was told when it was loaded.
+/// Map of the settings that it was loaded with.
 pub(crate) const SETUP: &str = ".rodata";
 
 impl Device {
-    /// Into the kernel: not attached, without a boot, not armed.
+    /// Loads a device into the kernel: not attached, without a boot, not armed.
     pub fn load(role: Role, settings: &Settings) -> Result<Self, Failed> {
         Self::load_object(role, settings, object::of(role), VerifierLogLevel::default())
     }
 
-    /// The same with other programs: for faults that are planted on purpose.
+    /// Loads other programs: for faults that are planted on purpose.
     pub fn load_object(
         role: Role,
         settings: &Settings,
@@ -236,17 +236,17 @@ impl Device {
         })
     }
 
-    /// Which program it runs.
+    /// Returns the programs that it runs.
     pub const fn role(&self) -> Role {
         self.role
     }
 
-    /// What it was loaded with, or should have been.
+    /// Returns the settings that it was loaded with, or should have been.
     pub const fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// What the kernel knows of an entry: instructions, run time.
+    /// Returns the kernel's information on an entry: instructions, run time.
     pub fn info(&self, entry: Entry) -> Result<ProgramInfo, Failed> {
         Ok(match entry {
             Entry::Traffic => self.programs.traffic()?.info()?,
@@ -261,7 +261,7 @@ impl Device {
         self.put_often(entry, frame, 1)
     }
 
-    /// The same buffer again and again, as the program left it: only for measurements.
+    /// Runs the same buffer again and again, as the program left it: only for measurements.
     pub fn put_often(&self, entry: Entry, frame: &mut Vec<u8>, times: u32) -> Result<Fate, Failed> {
         let input = frame.clone();
         let options = TestRunOptions {
@@ -278,7 +278,7 @@ impl Device {
         entry.fate(result.return_value)
     }
 
-    /// The oldest frame in the tap, if there is one; no system call is made.
+    /// Reads the oldest frame in the tap, if there is one; no system call is made.
     pub fn tapped(&mut self, mut read: impl FnMut(Came, &[u8])) -> bool {
         let Some(record) = self.tap.next() else {
             return false;
@@ -295,7 +295,7 @@ impl Device {
         true
     }
 
-    /// Readable while something is in the tap.
+    /// Returns a descriptor that is readable while something is in the tap.
     pub fn readable(&self) -> BorrowedFd<'_> {
         self.tap.as_fd()
     }
@@ -314,8 +314,8 @@ impl Device {
         Ok(sum)
     }
 
-    /// [offload-14] What was counted, but had no room in the tap: before the floor passes it, the
-    /// owner reads those cells.
+    /// [offload-14] Returns the number of frames that were counted, but had no room in the tap:
+    /// before the floor passes them, the owner reads those cells.
     pub fn lost(&self) -> Result<u64, Failed> {
         Ok(self.counters()?[COUNTERS])
     }
@@ -335,13 +335,13 @@ impl Device {
         Draining::begin(Arc::clone(&self.drain))
     }
 
-    /// [offload-8] The same, waited for.
+    /// [offload-8] Drains and waits for the end.
     pub fn drain(&self) -> Result<(), Failed> {
         self.drain.lock().unwrap_or_else(PoisonError::into_inner).wait()
     }
 }
 
-/// As `enum came` of the programs has it; what is none of it is nobody's word.
+/// Maps `enum came` of the programs; any other value has an unknown origin.
 const fn made_of(came: u32) -> Came {
     match came {
         1 => Came::Asked,
@@ -350,7 +350,7 @@ const fn made_of(came: u32) -> Came {
     }
 }
 
-/// The same map once more.
+/// Opens the same map once more.
 fn again(map: &Map) -> Result<MapData, Failed> {
     let (Map::RingBuf(data) | Map::PerCpuArray(data) | Map::ArrayOfMaps(data) | Map::Array(data)) =
         map

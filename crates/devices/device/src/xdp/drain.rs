@@ -41,7 +41,7 @@ impl Draining {
         Self(Some(thread::spawn(wait)))
     }
 
-    /// `Ok(true)` once it is over; then always.
+    /// Returns `Ok(true)` once it is over; then always.
     pub fn is_over(&mut self) -> Result<bool, Failed> {
         match self.0.take_if(|waiting| waiting.is_finished()) {
             Some(over) => over.join().map_err(|_| Failed::Answer)?.map(|()| true),

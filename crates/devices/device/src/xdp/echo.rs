@@ -21,7 +21,7 @@ pub struct Echo {
 }
 
 impl Echo {
-    /// At this hook of this interface. At one end of a veth pair [`Hook::Native`] needs
+    /// Attaches at this hook of this interface. At one end of a veth pair [`Hook::Native`] needs
     /// [`Passing`](crate::xdp::Passing) at the other one.
     pub fn attach(interface: &str, hook: Hook) -> Result<Self, Failed> {
         let mut programs = EbpfLoader::new().load(object::ECHO)?;

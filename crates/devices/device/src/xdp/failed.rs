@@ -5,7 +5,7 @@ use std::io;
 use aya::{EbpfError, maps::MapError, pin::PinError, programs::ProgramError};
 use rustix::io::Errno;
 
-/// What went wrong.
+/// Failure of a device in the kernel.
 #[derive(Debug, thiserror::Error)]
 pub enum Failed {
     /// A room is no multiple of 8, or above 1408 bytes.
@@ -61,9 +61,9 @@ pub enum Failed {
     /// The kernel's file system.
     #[error("{what}: {error}")]
     Io {
-        /// What was tried.
+        /// Attempted operation.
         what: String,
-        /// What the kernel said.
+        /// Error of the kernel.
         error: io::Error,
     },
     /// A program said what none says.
@@ -78,20 +78,20 @@ pub enum Failed {
 }
 
 impl Failed {
-    /// Whether this machine, or who runs this, may not load programs at all: then there is a next
-    /// step of the ladder.
+    /// Returns whether this machine, or this user, may not load programs at all: then there is a
+    /// next step of the ladder.
     pub fn is_forbidden(&self) -> bool {
         let kinds = [io::ErrorKind::PermissionDenied, io::ErrorKind::Unsupported];
         self.causes().any(|cause| kinds.contains(&cause.kind()))
     }
 
-    /// Whether somebody else has the place.
+    /// Returns whether another process has the place.
     pub(crate) fn is_busy(&self) -> bool {
         let codes = [Errno::BUSY, Errno::EXIST].map(|code| code.raw_os_error());
         self.causes().any(|cause| cause.raw_os_error().is_some_and(|code| codes.contains(&code)))
     }
 
-    /// What the system said, among all that it is because of.
+    /// Returns the system's errors among all causes.
     fn causes(&self) -> impl Iterator<Item = &io::Error> {
         let first: &dyn std::error::Error = self;
         std::iter::successors(Some(first), |error| error.source())
@@ -99,7 +99,7 @@ impl Failed {
     }
 }
 
-/// The last cause: what the kernel itself said.
+/// Returns the last cause: the kernel's own message.
 fn deepest(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
@@ -113,7 +113,7 @@ fn deepest(error: &dyn std::error::Error) -> String {
     shortened(&text)
 }
 
-/// What the verifier says is long; how it begins and how it ends is what matters.
+/// Shortens the verifier's output, which is long: only its beginning and its end matter.
 fn shortened(text: &str) -> String {
     const END: usize = 800;
     let lines: Vec<&str> = text.lines().collect();

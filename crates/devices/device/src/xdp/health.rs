@@ -1,5 +1,4 @@
-//! Whether a device still hears its interface: somebody else may detach it, or take the interface
-//! away.
+//! Health of a device at its interface: another process may detach it, or remove the interface.
 
 use std::{
     fmt, fs,
@@ -10,23 +9,23 @@ use quorate_packets::ethernet::Raw;
 
 use crate::xdp::pins::Kept;
 
-/// How a device is with its interface.
+/// State of a device at its interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Health {
-    /// It hears what arrives.
+    /// The device receives the frames that arrive.
     Well,
-    /// The interface is down; when it is up again, the device hears again.
+    /// The interface is down; when it is up again, the device receives again.
     Down,
-    /// Somebody detached it. It hears nothing any more.
+    /// Another process detached it. It receives nothing any more.
     Detached,
-    /// The interface was removed. It hears nothing any more.
+    /// The interface was removed. The device receives nothing any more.
     Gone,
-    /// It cannot be known.
+    /// The state cannot be known.
     Unknown,
 }
 
 impl Health {
-    /// Whether it will hear something again.
+    /// Returns whether it will receive frames again.
     pub const fn hears(self) -> bool {
         matches!(self, Self::Well | Self::Down)
     }
@@ -44,20 +43,21 @@ impl fmt::Display for Health {
     }
 }
 
-/// What the kernel says of the file that a link is.
+/// Place of a link's file, as the kernel reports it.
 #[derive(Debug)]
 pub(crate) struct Watch {
     place: Option<PathBuf>,
 }
 
 impl Watch {
-    /// The loader names a link by its number; which file it is, the process knows.
+    /// Finds the file of a link: the loader names a link by its number, and the process knows the
+    /// file.
     pub(crate) fn of(kept: &Kept) -> Self {
         let place = kept.link.info().ok().and_then(|info| find(info.id()));
         Self { place }
     }
 
-    /// Now. A socket of the same interface knows whether that is there.
+    /// Returns the present state. A socket of the same interface knows whether that is there.
     pub(crate) fn look(&self, socket: &Raw) -> Health {
         let Some(up) = socket.is_up() else {
             return Health::Gone;
@@ -84,7 +84,7 @@ fn says(path: &Path, line: &str) -> bool {
     said.lines().any(|said| said == line)
 }
 
-/// The number of the interface; 0: there is none any more.
+/// Returns the number of the interface; 0: there is none any more.
 fn interface(said: &str) -> Option<u32> {
     let number = said.lines().find_map(|line| line.strip_prefix("ifindex:"))?;
     number.trim().parse().ok()

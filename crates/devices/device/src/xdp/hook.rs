@@ -1,5 +1,5 @@
-//! Where a device is attached: the earliest hook that the interface takes, and why it is not an
-//! earlier one.
+//! Attachment of a device: the earliest hook that the interface takes, and why it is not an earlier
+//! one.
 
 use std::fmt;
 
@@ -39,7 +39,7 @@ impl Hook {
         }
     }
 
-    /// For people.
+    /// Returns its name for people.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Native => "native XDP",
@@ -55,8 +55,8 @@ impl fmt::Display for Hook {
     }
 }
 
-/// A device on an interface. If it goes, the device hears no more frames; the link of one that is
-/// pinned stays.
+/// A device on an interface. When it is dropped, the device receives no more frames; the link of a
+/// pinned one stays.
 pub struct Attached {
     /// Where.
     pub hook: Hook,
@@ -65,11 +65,11 @@ pub struct Attached {
     pub(crate) link: Link,
 }
 
-/// What keeps it there.
+/// Link that keeps it there.
 pub(crate) enum Link {
     /// A file: it can be pinned.
     File(FdLink),
-    /// Of kernels before links were there; it ends with the process.
+    /// Link of kernels without link files; it ends with the process.
     Xdp(#[allow(dead_code, reason = "it is held")] XdpLink),
     /// As above.
     Traffic(#[allow(dead_code, reason = "it is held")] SchedClassifierLink),
@@ -86,7 +86,7 @@ impl fmt::Display for Attached {
 }
 
 impl Device {
-    /// On an interface, by the first of these hooks that takes it.
+    /// Attaches the device to an interface, by the first of these hooks that takes it.
     pub fn attach(&mut self, interface: &str, hooks: &[Hook]) -> Result<Attached, Failed> {
         let mut passed_over = Vec::new();
         for hook in hooks {
@@ -94,7 +94,7 @@ impl Device {
                 Ok(link) => {
                     return Ok(Attached { hook: *hook, passed_over, link });
                 }
-                // A later hook would work, and hear less than whoever is at this one.
+                // A later hook would work, and see only what the program at this one passes.
                 Err(why) if why.is_busy() => {
                     return Err(Failed::Busy { interface: interface.to_owned(), hook: *hook });
                 }
@@ -145,7 +145,7 @@ pub struct Passing {
 }
 
 impl Passing {
-    /// At this interface, until it goes.
+    /// Attaches to this interface, until it is dropped.
     pub fn attach(interface: &str) -> Result<Self, Failed> {
         let mut programs = EbpfLoader::new().load(object::PASS)?;
         let program = programs.program_mut("pass").ok_or(Failed::Answer)?;
@@ -155,7 +155,7 @@ impl Passing {
         Ok(Self { programs })
     }
 
-    /// What the kernel knows of it.
+    /// Returns the kernel's information on it.
     pub fn info(&self) -> Result<ProgramInfo, Failed> {
         let program = self.programs.program("pass").ok_or(Failed::Answer)?;
         let program = <&Xdp>::try_from(program)?;

@@ -26,10 +26,10 @@ use crate::xdp::{
 
 /// Answers that wait for their owner; what is beyond is lost, and counted.
 const ANSWERS_MAX: usize = 1024;
-/// How long a place at an interface may take to become free, and how often that is looked at.
+/// Time limit for a place at an interface to become free, and interval of the attempts.
 const PATIENCE: Duration = Duration::from_secs(1);
 const PACE: Duration = Duration::from_millis(10);
-/// Where the flags are in a header.
+/// Offset of the flags in a header.
 const FLAGS_AT: usize = 32;
 
 /// A device of both programs, at an interface, and what drives it. It is pinned: if this goes, the
@@ -41,26 +41,25 @@ pub struct Host {
     pins: Pins,
     socket: Raw,
     form: Form,
-    /// What it was called when this was opened.
+    /// Name of the interface when this was opened.
     interface: String,
     /// For people: the hook, and why not an earlier one.
     place: String,
     answers: VecDeque<(Program, Vec<u8>)>,
     draining: Drain,
     lost: Lost,
-    /// Last: whoever comes next finds everything in order.
+    /// Dropped last: the next owner finds everything in order.
     _claim: Claim,
 }
 
-/// What an earlier owner left at the interface.
+/// Device of an earlier owner at the interface.
 pub enum Before {
     /// Nothing.
     Nothing,
     /// The device that this is now. It may be armed, and votes: it is fenced before anything else
     /// ([offload-8]).
     Same,
-    /// One that was told something else, or is of another release. Its votes were not this
-    /// device's.
+    /// A device with other settings, or of another release. Its votes were not this device's.
     Other(Box<Left>),
 }
 
@@ -69,7 +68,7 @@ pub enum Before {
 pub struct Left(Device);
 
 impl Left {
-    /// Whose cells can be read, and whose state can be asked for, as long as this is there.
+    /// Returns the device: its cells can be read and its state queried, as long as this exists.
     pub const fn device(&self) -> &Device {
         &self.0
     }
@@ -81,8 +80,8 @@ enum Drain {
     Unknown,
 }
 
-/// How many frames for the owner were lost, without asking the kernel more often than something can
-/// be lost.
+/// Count of lost frames for the owner, without asking the kernel more often than something can be
+/// lost.
 #[derive(Debug, Default)]
 struct Lost {
     answers: u64,
@@ -93,8 +92,8 @@ struct Lost {
 }
 
 impl Host {
-    /// At an interface, by the first of these hooks that takes it; or the one that an owner left
-    /// there.
+    /// Opens a device at an interface, by the first of these hooks that takes it; or the one that
+    /// an owner left there.
     pub fn open(
         settings: &Settings,
         interface: &str,
@@ -156,17 +155,17 @@ impl Host {
         Ok((host, before))
     }
 
-    /// Where it hears the network.
+    /// Returns the hook where it receives from the network.
     pub const fn hook(&self) -> Hook {
         self.kept.hook
     }
 
-    /// Whether it still does. Some system calls: for now and then.
+    /// Returns its state at the interface. Some system calls: for now and then.
     pub fn health(&self) -> Health {
         self.watch.look(&self.socket)
     }
 
-    /// The device itself: counters, calls, what the kernel knows of its programs.
+    /// Returns the device itself: counters, calls, the kernel's information on its programs.
     pub const fn device(&self) -> &Device {
         &self.device
     }
@@ -177,7 +176,8 @@ impl Host {
         leave(self.device, self.kept, &self.pins)
     }
 
-    /// Off the interface, and nothing is left: for an owner that fenced it and read it out.
+    /// Takes the device off the interface; nothing is left: for an owner that fenced it and read it
+    /// out.
     pub fn close(self) -> Result<(), Failed> {
         self.pins.sweep()
     }
@@ -197,7 +197,8 @@ impl Host {
         }
     }
 
-    /// A flag stands in all that a coordinator says, and in what is for one.
+    /// Returns the program of a frame: a flag is set in all frames from a coordinator, and in those
+    /// for one.
     fn says(&self, frame: &[u8]) -> Program {
         let form = Form::of(frame, self.device.settings.setup.own.port);
         let form = form.or_else(|_| Form::of(frame, self.device.settings.setup.owner.port));
@@ -215,8 +216,8 @@ fn group(mac: [u8; 6]) -> Option<Mac> {
     Some(Mac(mac)).filter(|mac| mac.is_group())
 }
 
-/// On an interface that this process has claimed. What it took away, or its owner before, the
-/// kernel takes off the interface some moments later.
+/// Attaches to an interface that this process has claimed. The kernel takes a device that this
+/// process or the owner before it removed off the interface some moments later.
 fn attach(device: &mut Device, interface: &str, hooks: &[Hook]) -> Result<Attached, Failed> {
     let begun = Instant::now();
     loop {
@@ -227,8 +228,8 @@ fn attach(device: &mut Device, interface: &str, hooks: &[Hook]) -> Result<Attach
     }
 }
 
-/// Ends a device for good, and takes it off the interface. It is fenced first, above all numbers of
-/// its owner's, since it hears the network for some moments more.
+/// Ends a device permanently, and takes it off the interface. It is fenced first, above all numbers
+/// of its owner's, since it receives from the network for some moments more.
 pub(crate) fn leave(device: Device, kept: Kept, pins: &Pins) -> Result<Left, Failed> {
     for program in Program::ALL {
         let calls = device.calls(program);

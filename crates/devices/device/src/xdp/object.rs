@@ -5,10 +5,10 @@ use object::{Object as _, ObjectSection as _};
 
 use crate::xdp::{Failed, Role};
 
-/// Where they come from: this build, or the tree.
+/// Origin of the objects: this build, or the tree.
 pub const ORIGIN: &str = env!("QUORATE_XDP_ORIGIN");
 
-/// The bytes of a program's object.
+/// Returns the bytes of a program's object.
 pub(crate) const fn of(role: Role) -> &'static [u8] {
     match role {
         Role::Acceptor => include_bytes!(concat!(env!("OUT_DIR"), "/acceptor.o")),
@@ -17,7 +17,8 @@ pub(crate) const fn of(role: Role) -> &'static [u8] {
     }
 }
 
-/// Tells what is pinned of these programs from what an older or newer release pinned.
+/// Returns the mark that distinguishes pins of these programs from those of an older or newer
+/// release.
 pub(crate) fn mark(role: Role) -> String {
     let hash = sha1_smol::Sha1::from(of(role)).digest().to_string();
     format!("made-{}", &hash[..16])
@@ -29,14 +30,15 @@ pub(crate) const PASS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/pass.o"
 /// Sends back what it gets.
 pub(crate) const ECHO: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/echo.o"));
 
-/// What a client's socket hears.
+/// Filter of a client's socket.
 pub(crate) const DECIDED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/decided.o"));
 
-/// Where a map of the older kind has the size of its values: behind its type and the size of its
+/// Offset of the size of values in a map of the older kind: after its type and the size of its
 /// keys.
 const VALUE_SIZE_AT: usize = 8;
 
-/// The same object for rooms of another size: cells of 64 bytes need not lie 1408 bytes apart.
+/// Returns the same object for rooms of another size: cells of 64 bytes need not lie 1408 bytes
+/// apart.
 pub(crate) fn with_rooms(bytes: &[u8], room: u32) -> Result<Vec<u8>, Failed> {
     let broken = || Failed::Object("it has no section of maps".to_owned());
     let file = object::File::parse(bytes).map_err(|error| Failed::Object(error.to_string()))?;

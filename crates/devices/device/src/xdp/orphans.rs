@@ -1,9 +1,9 @@
 //! Ends devices whose owners are gone, wherever they are and whatever their machine's nodes want
 //! now ([offload-9]).
 //!
-//! A node that was killed leaves its device at the interface: it votes on, in a ballot that nobody
-//! can raise, until the next owner at that interface ends it. There need not be one: the node may
-//! come back with another kind of device, at another interface, or with none.
+//! A node that was killed leaves its device at the interface: it keeps voting, in a ballot that no
+//! owner can raise, until the next owner at that interface ends it. There need not be one: the node
+//! may return with another kind of device, at another interface, or with none.
 
 use std::{
     fs, io,
@@ -12,8 +12,8 @@ use std::{
 
 use crate::xdp::{Failed, Pins, Role, claim, host::leave};
 
-/// Of this group, on this machine: fenced, and off their interfaces. Which folders they had. Of an
-/// interface whose owner lives nothing is touched.
+/// Ends the orphans of this group on this machine: fenced, and off their interfaces. Returns their
+/// folders. An interface whose owner lives is not touched.
 pub fn end_orphans(group: u32) -> Result<Vec<PathBuf>, Failed> {
     let mut ended = Vec::new();
     let Some(root) = claim::root() else {
@@ -42,7 +42,7 @@ pub fn end_orphans(group: u32) -> Result<Vec<PathBuf>, Failed> {
     Ok(ended)
 }
 
-/// One of another release, or that cannot be asked, ends without its pins, too.
+/// Ends a device; one of another release, or that cannot be asked, ends without its pins, too.
 fn end(pins: &Pins) -> Result<(), Failed> {
     if let Ok(Some((device, kept))) = pins.find()
         && leave(device, kept, pins).is_ok()

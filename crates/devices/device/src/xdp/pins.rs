@@ -27,10 +27,10 @@ use crate::xdp::{
     settings::SETUP_BYTES,
 };
 
-/// Of the map that the object has as a section without a name for pins.
+/// Name of the map that the object has as a section without a name for pins.
 const SETUP: &str = "rodata";
 
-/// Where the pins of one device are.
+/// Place of the pins of one device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pins {
     folder: PathBuf,
@@ -38,7 +38,7 @@ pub struct Pins {
 }
 
 impl Pins {
-    /// Of this device; the file system is mounted if it is not.
+    /// Returns the place for this device; the file system is mounted if it is not.
     pub fn of(settings: &Settings, interface: &str, role: Role) -> Result<Self, Failed> {
         Ok(Self::below(&claim::folder(interface)?, settings, role))
     }
@@ -48,12 +48,12 @@ impl Pins {
         Self { folder: root.join(group).join(role.name()), role }
     }
 
-    /// In this folder.
+    /// Returns the pins in this folder.
     pub(crate) const fn at(folder: PathBuf, role: Role) -> Self {
         Self { folder, role }
     }
 
-    /// The folder.
+    /// Returns the folder.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
@@ -77,7 +77,7 @@ impl Pins {
                 let pinned = link.pin(self.link(attached.hook))?;
                 Ok(Kept { hook: attached.hook, link: pinned.into() })
             }
-            // It would vote on when its owner is gone, and nobody could find it.
+            // It would keep voting when its owner is gone, and no process could find it.
             Link::Xdp(_) | Link::Traffic(_) => {
                 self.sweep()?;
                 Err(Failed::Object("this kernel has no links that outlive a process".to_owned()))
@@ -89,8 +89,8 @@ impl Pins {
         self.folder.join(format!("link-{}", hook.word()))
     }
 
-    /// What an earlier owner left, and what keeps it at the interface. `None`: nothing, or nothing
-    /// whole.
+    /// Returns the device of an earlier owner, and its link at the interface. `None`: nothing, or
+    /// nothing whole.
     pub fn find(&self) -> Result<Option<(Device, Kept)>, Failed> {
         let hook = Hook::ALL.into_iter().find(|hook| self.link(*hook).exists());
         let Some(hook) = hook else {
@@ -124,12 +124,12 @@ impl Pins {
         Ok(Some((device, Kept { hook, link })))
     }
 
-    /// Whether what is pinned there is of the programs that this process has.
+    /// Returns whether the pinned device is of the programs that this process has.
     pub(crate) fn is_same_object(&self) -> bool {
         self.folder.join(object::mark(self.role)).exists()
     }
 
-    /// Takes the pins away; a device that nobody holds then is gone, and off its interface.
+    /// Removes the pins; a device without a holder then is gone, and off its interface.
     pub fn sweep(&self) -> Result<(), Failed> {
         match fs::remove_dir_all(&self.folder) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -158,15 +158,15 @@ impl Pins {
     }
 }
 
-/// What keeps a pinned device at its interface. If it goes, the device stays there, as long as it
-/// has its pins.
+/// Link that keeps a pinned device at its interface. If it is dropped, the device stays there, as
+/// long as it has its pins.
 pub struct Kept {
     pub(crate) hook: Hook,
     pub(crate) link: FdLink,
 }
 
 impl Kept {
-    /// Where.
+    /// Returns the hook.
     pub const fn hook(&self) -> Hook {
         self.hook
     }

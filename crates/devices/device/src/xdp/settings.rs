@@ -1,5 +1,5 @@
-//! What a device in the kernel is told when it is loaded; it never changes, and the verifier knows
-//! it.
+//! Settings of a device in the kernel when it is loaded; they never change, and the verifier knows
+//! them.
 
 use quorate_offload::{Address, Routes, Setup, header::ROOM_BYTES_MAX};
 
@@ -10,12 +10,12 @@ use crate::xdp::Failed;
 pub struct Settings {
     /// Group, room, places in the network.
     pub setup: Setup,
-    /// Where an acceptor's votes go: one address, of a station or of a group of them, which the
-    /// network copies. A program of XDP sends one frame for each that arrives.
+    /// Destination of an acceptor's votes: one address, of a station or of a group of them, which
+    /// the network copies. A program of XDP sends one frame for each that arrives.
     pub votes: Address,
-    /// Where a coordinator's proposals go.
+    /// Destination of a coordinator's proposals.
     pub proposals: Address,
-    /// Where a coordinator's decisions go.
+    /// Destination of a coordinator's decisions.
     pub decisions: Address,
     /// Cells of the ring of each program: a power of two ([offload-14]).
     pub cells: u32,
@@ -27,7 +27,7 @@ pub struct Settings {
 pub(crate) const SETUP_BYTES: usize = 84;
 
 impl Settings {
-    /// From the routes of the reference programs.
+    /// Derives the settings from the routes of the reference programs.
     pub fn of(
         setup: Setup,
         votes: &Routes,
@@ -51,7 +51,7 @@ impl Settings {
         })
     }
 
-    /// Whether a kernel can take them.
+    /// Checks that a kernel can take them.
     pub(crate) fn check(&self) -> Result<(), Failed> {
         let room = self.setup.room;
         if !room.is_multiple_of(8) || room == 0 || room > ROOM_BYTES_MAX {
@@ -87,7 +87,8 @@ impl Settings {
         bytes
     }
 
-    /// What a device was told that another process loaded; the size of its tap is not among it.
+    /// Reads the settings of a device that another process loaded; the size of its tap is not among
+    /// them.
     pub(crate) fn read(bytes: &[u8; SETUP_BYTES], tap: u32) -> Result<Self, Failed> {
         let part = |at: usize| -> [u8; 4] { std::array::from_fn(|byte| bytes[at + byte]) };
         let mac = |at: usize| -> [u8; 6] { std::array::from_fn(|byte| bytes[at + byte]) };

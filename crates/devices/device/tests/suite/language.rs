@@ -1,4 +1,4 @@
-//! What programs of the language mean, and what is none: small programs, one thought each.
+//! Semantics of the language, and errors of programs: small programs, one aspect each.
 
 use quorate_device::p4::{Fault, Machine, Sources, compile};
 
@@ -40,7 +40,7 @@ fn run(locals: &str, body: &str, bytes: &[u8]) -> Result<Vec<(u16, Vec<u8>)>, Fa
     machine.unwrap_or_else(|error| panic!("{error}")).process(0, bytes)
 }
 
-/// What becomes of 0x21 0x43.
+/// Checks the output for the packet 0x21 0x43.
 fn check(body: &str, expected: &[u8]) {
     let sent = run("", body, &[0x21, 0x43]).unwrap();
     assert_eq!(sent, [(0, expected.to_vec())], "{body}");
@@ -76,7 +76,8 @@ fn expressions_are_those_of_p4() {
     check("meta.wide = 0x1234; hdr.h.a = meta.wide[11:4];", &[0x23, 0x43]);
 }
 
-/// What is behind `&&` and `||` is not looked at if it does not matter: here it would be a fault.
+/// The right side of `&&` and `||` is not evaluated if it does not matter: here it would be a
+/// fault.
 #[test]
 fn conditions_are_cut_short() {
     check("if (hdr.other.isValid() && hdr.other.a == 1) { hdr.h.a = 1; }", &[0x21, 0x43]);
@@ -155,7 +156,7 @@ fn a_packet_that_is_too_short_reaches_ingress() {
     assert_eq!(run("", body, &[7, 8]).unwrap(), [(0, vec![7, 8])]);
 }
 
-/// Where P4 leaves the result open, the program is wrong.
+/// A result that P4 leaves undefined is a fault of the program.
 #[test]
 fn undefined_results_are_faults() {
     for (locals, body, expected) in [

@@ -1,5 +1,5 @@
-//! Questions how a program stands. They have no number of control; a tag tells which question an
-//! answer is to.
+//! Questions about the state of a program. They have no number of control; a tag identifies the
+//! question of an answer.
 
 use alloc::collections::VecDeque;
 
@@ -14,7 +14,7 @@ const SENT_MAX: usize = 16;
 /// Questions are counted from 1; the n-th one was asked after all that came before it.
 pub(crate) type Serial = u64;
 
-/// What an answer says.
+/// Contents of an answer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stands {
     /// Which question it answers.
@@ -66,12 +66,12 @@ impl Ask {
         (self.wanted, self.waits) = (false, 0);
     }
 
-    /// Whether an answer is awaited.
+    /// Returns whether an answer is awaited.
     pub(crate) fn is_open(&self) -> bool {
         self.wanted || !self.sent.is_empty()
     }
 
-    /// When the last answer came.
+    /// Returns when the last answer came.
     pub(crate) const fn heard(&self) -> Time {
         self.heard
     }
@@ -119,7 +119,7 @@ impl Ask {
         Ok(())
     }
 
-    /// Whether a frame answers a question that is awaited.
+    /// Returns the answer in a frame, if it belongs to an awaited question.
     pub(crate) fn hear(&mut self, said: &Header, now: Time, owner_boot: u32) -> Option<Stands> {
         if said.kind != Type::Done || said.value.origin != QUIET || said.value.counter != 0 {
             return None;
@@ -133,7 +133,7 @@ impl Ask {
     }
 }
 
-/// Tells questions of two processes apart as well.
+/// Distinguishes questions of two processes as well.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "a tag is compared with the few that are awaited"

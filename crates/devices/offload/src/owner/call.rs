@@ -19,11 +19,11 @@ pub(crate) struct Call {
     sent: Option<Time>,
     /// Waits for an answer that were in vain.
     waits: u32,
-    /// Whether the device said that the last number was an old one.
+    /// The device reported that the last number was an old one.
     is_old: bool,
 }
 
-/// What a call came to.
+/// Outcome of a call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Answer {
     Done(Header),
@@ -43,12 +43,12 @@ impl Call {
         }
     }
 
-    /// Whether it was ever sent. It counts as carried out from then on ([offload-8]).
+    /// Returns whether it was ever sent. It counts as carried out from then on ([offload-8]).
     pub(crate) const fn was_sent(&self) -> bool {
         self.sent.is_some()
     }
 
-    /// What was asked.
+    /// Returns the request.
     pub(crate) const fn asked(&self) -> Header {
         self.header
     }
@@ -88,7 +88,7 @@ impl Call {
         Ok(())
     }
 
-    /// Whether a frame of the program answers it, and how.
+    /// Returns the answer in a frame of the program, if it belongs to this call.
     pub(crate) fn hear(&mut self, said: &Header, settings: &Settings) -> Option<Answer> {
         let ours = said.value.origin_boot == settings.owner_boot
             && self.numbers.contains(&said.value.counter)

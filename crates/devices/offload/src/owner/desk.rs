@@ -1,5 +1,5 @@
-//! What the parts of an owner work with: the time, the port, the numbers of calls, and where events
-//! go.
+//! Context for the parts of an owner: the time, the port, the numbers of calls, and the list of
+//! events.
 
 use alloc::vec::Vec;
 
@@ -20,10 +20,10 @@ pub(crate) struct Desk<'a> {
     pub(crate) now: Time,
     pub(crate) settings: &'a Settings,
     pub(crate) frames: &'a mut Frames,
-    /// Of the last call; both programs' calls are counted together.
+    /// Number of the last call; both programs' calls are counted together.
     pub(crate) counter: &'a mut u64,
     pub(crate) device: &'a mut dyn Device,
-    /// Whether a drain was begun in this turn.
+    /// A drain was begun in this turn.
     pub(crate) draining: bool,
     pub(crate) events: &'a mut Vec<Event>,
 }
@@ -38,14 +38,15 @@ impl Desk<'_> {
         self.device.put(program, frame);
     }
 
-    /// [offload-17] Each call has a number of its own, also when it is the same again: an old one
-    /// is refused by the device.
+    /// [offload-17] Returns a new number. Each call has its own, also when it is the same again: an
+    /// old one is refused by the device.
     pub(crate) fn number(&mut self) -> u64 {
         *self.counter += 1;
         *self.counter
     }
 
-    /// Both programs drain together; one that waits already waits for this one, too.
+    /// Begins a drain. Both programs drain together; one that waits already waits for this one,
+    /// too.
     pub(crate) fn drain(&mut self) {
         if !self.draining {
             self.device.drain();
@@ -53,7 +54,7 @@ impl Desk<'_> {
         self.draining = true;
     }
 
-    /// [offload-9] Whether what took its boot is the device that is meant.
+    /// [offload-9] Checks that the device that took its boot is the intended one.
     pub(crate) fn check_booted(&self, said: &Header) -> Result<(), Loss> {
         if said.boot != self.settings.device_boot {
             return Err(Loss::Boot { found: said.boot });

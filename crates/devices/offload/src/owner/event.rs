@@ -1,11 +1,11 @@
-//! What comes of wishes, and what a device says by itself.
+//! Outcomes of requests, and spontaneous messages of a device.
 
 use alloc::vec::Vec;
 
 use crate::Reason;
 use quorate_core::{ballot::Ballot, slot::Slot, value::Value};
 
-/// What a slot holds: a vote, or what a coordinator gave it to.
+/// Contents of a slot: a vote, or a value that a coordinator assigned to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
     /// Which slot.
@@ -16,24 +16,24 @@ pub struct Held {
     pub bytes: Vec<u8>,
 }
 
-/// What a coordinator is started with ([offload-5]).
+/// Parameters of a coordinator's start ([offload-5]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Start {
     /// The leader's.
     pub ballot: Ballot,
     /// One past the leader's last proposal.
     pub first: Slot,
-    /// The first slot that it does not give out.
+    /// The first slot that it does not assign.
     pub limit: Slot,
-    /// Any so many of the members decide ([offload-10]).
+    /// Any quorum of this many members decides ([offload-10]).
     pub quorum: u8,
-    /// How many positions there are, at most 16.
+    /// Number of positions, at most 16.
     pub members: u8,
-    /// Whether its decisions are hints: the group is durable.
+    /// Decisions are hints: the group is durable.
     pub hint: bool,
 }
 
-/// What a replica is told.
+/// Event for a replica.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// The acceptor votes in this ballot.
@@ -41,7 +41,7 @@ pub enum Event {
         /// Which it was asked to vote in.
         ballot: Ballot,
     },
-    /// It does not.
+    /// The acceptor does not vote in this ballot.
     ArmRefused {
         /// Which it was asked to vote in.
         ballot: Ballot,
@@ -51,21 +51,21 @@ pub enum Event {
     /// [offload-8] The acceptor votes no more, and this is all that it voted for from its floor on.
     /// One answers all fences that were asked for before it.
     Fenced {
-        /// What it was armed with, answered or not; in the first fence of an owner that did not arm
-        /// it, the highest one that it has votes of. `None`: it was not armed since the last fence,
-        /// and there is nothing to import.
+        /// Ballot that it was armed with, answered or not; in the first fence of an owner that did
+        /// not arm it, the highest one that it has votes of. `None`: it was not armed since the
+        /// last fence, and there is nothing to import.
         ballot: Option<Ballot>,
         /// Every vote in that ballot, in the order of slots; none if it was not read out.
         votes: Vec<Held>,
     },
-    /// The coordinator gives out slots.
+    /// The coordinator assigns slots.
     Started {
         /// The leader's.
         ballot: Ballot,
-        /// The first that it gives out.
+        /// The first slot that it assigns.
         first: Slot,
     },
-    /// It does not.
+    /// The coordinator does not start.
     StartRefused {
         /// The leader's.
         ballot: Ballot,
@@ -85,7 +85,7 @@ pub enum Event {
         ballot: Ballot,
         /// Which slot.
         slot: Slot,
-        /// What it decides.
+        /// Decided value.
         value: Value,
     },
     /// [offload-11] The same, in a ballot that this owner has no part in: who has no vote learns by
@@ -93,26 +93,26 @@ pub enum Event {
     Told {
         /// In which it was counted.
         ballot: Ballot,
-        /// What it decides.
+        /// Decided slot and value.
         held: Held,
     },
-    /// [offload-12] The coordinator gives out no slots any more. What was told by [`Event::Given`],
-    /// this, and its holes are all slots from its first one to `next`.
+    /// [offload-12] The coordinator assigns no slots any more. The slots reported by
+    /// [`Event::Given`], these, and the holes are all slots from its first one to `next`.
     TakenBack {
         /// The leader's.
         ballot: Ballot,
-        /// One past the last slot that was given out.
+        /// One past the last assigned slot.
         next: Slot,
-        /// Slots that were not told before, in order.
+        /// Slots that were not reported before, in order.
         given: Vec<Held>,
-        /// Slots in between that are nobody's: their proposals never left the device.
+        /// Slots in between without a value: their proposals never left the device.
         holes: Vec<Slot>,
     },
-    /// The coordinator gives out no slots any more; nothing was read.
+    /// The coordinator assigns no slots any more; nothing was read.
     Stopped,
     /// [offload-18] The next slot of the coordinator, loaded after it was asked for.
     Next {
-        /// Whose question it was.
+        /// Token of the question.
         token: u64,
         /// `None`: it cannot be known, and a read that needs it fails.
         next: Option<Slot>,
@@ -120,7 +120,7 @@ pub enum Event {
     /// [offload-9] The device forgot, or is as good as gone. It is the last event: no wish that is
     /// open comes to another end.
     Lost {
-        /// How that is known.
+        /// Cause of the loss.
         why: Loss,
     },
 }
@@ -128,19 +128,19 @@ pub enum Event {
 /// Why a device is given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
-    /// It has another boot, or none (0): it forgot, or never was the one that is meant.
+    /// The device has another boot, or none (0): it forgot, or never was the intended one.
     Boot {
         /// The boot that it has.
         found: u32,
     },
     /// A call was repeated in vain.
     NoAnswer,
-    /// Numbers above ours were heard there: another process owns it.
+    /// Numbers above ours were received there: another process owns it.
     OtherOwner,
-    /// It cannot be known whether it drained.
+    /// The state of its drain cannot be known.
     Drain,
     /// Cells or rooms are not as many or as long as its shape says.
     Shape,
-    /// It said two things that cannot both be true.
+    /// Two of its answers contradict each other.
     Contradiction,
 }

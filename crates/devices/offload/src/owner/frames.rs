@@ -16,7 +16,7 @@ use crate::owner::{
 };
 
 /// A counter that stays zero ([`crate::reason::COUNTERS`]): questions ask for it, and no call has
-/// this number in its place, so that answers to questions and to calls are told apart.
+/// this number in its place, which distinguishes answers to questions from those to calls.
 pub(crate) const QUIET: u32 = 31;
 
 /// A frame that came off the port.
@@ -24,12 +24,12 @@ pub(crate) const QUIET: u32 = 31;
 pub(crate) struct Heard<'a> {
     pub(crate) header: Header,
     pub(crate) room: &'a [u8],
-    /// What the own device made it of; it also passes on what others sent.
+    /// Origin as judged by the own device; it also passes on frames of others.
     pub(crate) came: Came,
 }
 
 impl Heard<'_> {
-    /// The slot and its value, with its bytes ([offload-21]); whether it is one.
+    /// Returns the slot and its value, with its bytes ([offload-21]); and whether it is one.
     pub(crate) fn held(&self) -> (Held, bool) {
         let (value, bytes, known) = meaning(&self.header.value, self.room);
         let held = Held { slot: Slot(self.header.slot), value, bytes: bytes.to_vec() };
@@ -58,7 +58,7 @@ impl Frames {
         self.shape.cells.into()
     }
 
-    /// A header that asks a program for something; the rest is to be set.
+    /// Returns a header for a request to a program; the rest is to be set.
     pub(crate) fn plain(&self, program: Program, kind: Type) -> Header {
         Header {
             kind,
@@ -74,7 +74,7 @@ impl Frames {
         Header::submit(self.shape.group, value, 0)
     }
 
-    /// The call that starts a coordinator.
+    /// Returns the call that starts a coordinator.
     pub(crate) fn start(&self, ballot: PackedBallot, start: &Start) -> Header {
         let mut header = Header {
             slot: start.first.0,
@@ -87,12 +87,12 @@ impl Frames {
         header
     }
 
-    /// The frame; bytes that do not fit were refused before.
+    /// Returns the frame; bytes that do not fit were refused before.
     pub(crate) fn make(&mut self, header: &Header, bytes: &[u8]) -> &[u8] {
         self.make_between((self.shape.owner, self.shape.own), header, bytes)
     }
 
-    /// The same as if the own device said it to all others.
+    /// Returns the frame as the own device would send it to all others.
     pub(crate) fn make_for_all(&mut self, header: &Header, bytes: &[u8]) -> &[u8] {
         self.make_between((self.shape.own, self.shape.everybody), header, bytes)
     }
@@ -111,9 +111,9 @@ impl Frames {
             .expect("a room of whole words, and a frame for it")
     }
 
-    /// What a frame says, if it is a whole one of this group: to the owner, or to the device and
-    /// passed on. What the own device says has its address, but who has its address need not be
-    /// that ([offload-21]).
+    /// Returns the contents of a frame, if it is a whole one of this group: to the owner, or to the
+    /// device and passed on. Messages of the own device have its address, but a sender with its
+    /// address need not be the device ([offload-21]).
     pub(crate) fn hear<'a>(&self, came: Came, frame: &'a [u8]) -> Option<Heard<'a>> {
         let Shape { own, owner, .. } = self.shape;
         let to = *frame.first_chunk()?;
@@ -122,7 +122,7 @@ impl Frames {
                 group: self.shape.group,
                 room: self.shape.room,
                 own: listens,
-                // The device saw whom it is for.
+                // The device checked the destination.
                 heard: to,
                 owner,
             };
@@ -141,7 +141,7 @@ impl Frames {
     }
 }
 
-/// The ballot, if it is some and not zero.
+/// Returns the packed ballot, if it fits and is not zero.
 pub(crate) fn pack(ballot: quorate_core::ballot::Ballot) -> Option<PackedBallot> {
     PackedBallot::of(ballot).filter(|packed| *packed != PackedBallot::NONE)
 }
@@ -166,7 +166,7 @@ mod tests {
         })
     }
 
-    /// From own device, from another member to it, from nobody of the group; with its address, and
+    /// From own device, from another member to it, from outside the group; with its address, and
     /// not from it.
     #[test]
     fn who_says_it_is_seen() {
@@ -191,7 +191,7 @@ mod tests {
         }
     }
 
-    /// What is for all comes from the own device.
+    /// Frames for all come from the own device.
     #[test]
     fn what_is_for_all_is_sent_as_a_device_would() {
         for form in [Form::Udp, Form::Raw] {

@@ -24,16 +24,16 @@ use crate::owner::{
 /// Why it is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// Who owned it before may have started it.
+    /// An earlier owner may have started it.
     Begin,
     Stop,
     TakeBack,
 }
 
-/// How far it is.
+/// Phase of the coordinator.
 #[derive(Debug)]
 enum Phase {
-    /// Its boot is told.
+    /// Setting its boot.
     Booting(Call),
     /// [offload-12] The steps of an end, in order; a stop reads nothing.
     Stopping(Call, End),
@@ -43,7 +43,7 @@ enum Phase {
         next: u64,
     },
     Idle,
-    /// Told to start; counts as started.
+    /// Start requested; counts as started.
     Starting(Call),
     Started,
 }
@@ -52,7 +52,7 @@ enum Phase {
 #[derive(Debug)]
 pub(crate) struct Giving {
     phase: Phase,
-    /// What it was started with, or is about to.
+    /// Parameters of its start, past or imminent.
     start: Option<(PackedBallot, Start)>,
     /// To be started when what is before it is over.
     wanted: Option<(PackedBallot, Start)>,
@@ -60,7 +60,7 @@ pub(crate) struct Giving {
     end_wanted: Option<End>,
     pub(crate) upkeep: Upkeep,
     pub(crate) waiting: Waiting,
-    /// What was read while taken back; none: a hole.
+    /// Contents read while slots are withdrawn; none: a hole.
     found: BTreeMap<u64, Option<Held>>,
     reader: Reader,
     ask: Ask,
@@ -116,7 +116,7 @@ impl Giving {
         self.end_wanted = Some(End::Stop);
     }
 
-    /// [offload-18] A question that leaves after this one arrived.
+    /// [offload-18] Queues a read; its question leaves after the read arrived.
     pub(crate) fn look_next(&mut self, token: u64) {
         let is_started = self.is_started();
         self.reads.push(token, is_started, &mut self.ask);
@@ -126,26 +126,27 @@ impl Giving {
         matches!(self.phase, Phase::Started) && self.end_wanted.is_none()
     }
 
-    /// Only its slots are told: of this ballot, from this start's first one on.
+    /// Returns the only ballot whose slots are reported, from this start's first one on.
     pub(crate) fn ballot(&self) -> Option<PackedBallot> {
         let gives = matches!(self.phase, Phase::Starting(_) | Phase::Started);
         self.start.filter(|_| gives).map(|(ballot, _)| ballot)
     }
 
-    /// Something was lost for lack of room.
+    /// Handles a loss for lack of room.
     pub(crate) fn on_lost(&mut self) {
         if self.is_started() {
             self.ask.want();
         }
     }
 
-    /// The own acceptor or the coordinator itself says what a slot of this start was given to.
+    /// Handles a report of the own acceptor or the coordinator itself on the value of a slot of
+    /// this start.
     pub(crate) fn on_given(&mut self, heard: &Heard<'_>, cells: u64) -> Result<(), Loss> {
         let (held, _) = heard.held();
         self.upkeep.know(heard.header.value, held, cells)
     }
 
-    /// One frame that the device's coordinator says; its boot was looked at.
+    /// Handles one frame of the device's coordinator; its boot was checked.
     pub(crate) fn hear(&mut self, heard: &Heard<'_>, desk: &mut Desk<'_>) -> Result<(), Loss> {
         let said = &heard.header;
         // A value that came back: only a start has a kind in its call, and its slot is not 0.
@@ -266,8 +267,8 @@ impl Giving {
         Ok(())
     }
 
-    /// No step runs that saw the device started, and nothing is on its way that such a step
-    /// answered.
+    /// Handles the end of a drain: no step runs that saw the device started, and no answer of such
+    /// a step is in flight.
     pub(crate) fn on_drained(&mut self) {
         match self.phase {
             Phase::Draining(End::TakeBack, true) => {
@@ -283,7 +284,7 @@ impl Giving {
         }
     }
 
-    /// Everything that is due.
+    /// Does everything that is due.
     pub(crate) fn advance(&mut self, desk: &mut Desk<'_>) -> Result<(), Loss> {
         if matches!(self.phase, Phase::Reading { .. }) && self.reader.is_idle() {
             self.tell_taken_back(desk);
@@ -320,7 +321,7 @@ impl Giving {
         Ok(())
     }
 
-    /// An end that was asked for and whose turn has come.
+    /// Begins an end that was requested and whose turn has come.
     fn end(&mut self, desk: &mut Desk<'_>) {
         let Some(wish) = self.end_wanted else {
             return;
@@ -352,7 +353,7 @@ impl Giving {
         self.end_wanted = None;
     }
 
-    /// A start whose turn has come.
+    /// Begins a start whose turn has come.
     fn begin(&mut self, desk: &mut Desk<'_>) {
         if !matches!(self.phase, Phase::Idle) {
             return;
@@ -386,7 +387,7 @@ impl Giving {
         desk.tell(Event::TakenBack { ballot: ballot.ballot(), next, given, holes });
     }
 
-    /// Whether something that was asked waits longer than it should.
+    /// Returns whether a request waits longer than it should.
     pub(crate) fn is_late(&self, pace: &Pace) -> bool {
         let call = match &self.phase {
             Phase::Booting(call) | Phase::Stopping(call, _) | Phase::Starting(call) => Some(call),
@@ -397,12 +398,12 @@ impl Giving {
             || call.into_iter().chain(self.upkeep.call()).any(|call| call.is_late(pace))
     }
 
-    /// Whether the device took the boot that it was told.
+    /// Returns whether the device accepted its boot.
     pub(crate) const fn is_booted(&self) -> bool {
         !matches!(self.phase, Phase::Booting(_))
     }
 
-    /// When something is due next.
+    /// Returns when something is due next.
     pub(crate) fn due(&self, pace: &Pace) -> impl Iterator<Item = Time> {
         let (call, started) = match &self.phase {
             Phase::Booting(call) | Phase::Stopping(call, _) | Phase::Starting(call) => {

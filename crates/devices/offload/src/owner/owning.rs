@@ -21,7 +21,7 @@ use crate::owner::{
     waiting::NotSubmitted,
 };
 
-/// What an owner noticed, for metrics. Nothing here falls.
+/// Counts of an owner, for metrics. None of them ever decreases.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Frames off the port that are no whole frames of the group.
@@ -34,7 +34,7 @@ pub struct Counts {
     pub lost: u64,
 }
 
-/// What a drain is at.
+/// State of a drain.
 #[derive(Clone, Copy, Debug)]
 enum Drain {
     None,
@@ -53,23 +53,22 @@ pub struct Owner {
     voting: Voting,
     giving: Giving,
     drain: Drain,
-    /// Decisions that were told, of one ballot.
+    /// Reported decisions, of one ballot.
     decided: (u64, Ring),
-    /// Decisions are told, whoever's ballot they are of.
+    /// Decisions of any ballot are reported.
     listens: bool,
     lost: Option<Loss>,
-    /// How often the device is known to have forgotten.
+    /// Times that the device is known to have forgotten.
     forgot: u64,
     counts: Counts,
     now: Time,
-    /// Whether a wish waits for a turn.
+    /// A request waits for a turn.
     is_due: bool,
     frame: Vec<u8>,
 }
 
 impl Owner {
-    /// Tells the device its boot first. What the device was armed with before is not known until a
-    /// fence.
+    /// Sets the device's boot first. The previous arming of the device is unknown until a fence.
     ///
     /// # Panics
     /// If a boot is 0, the cells are no power of two, or the room is no room.
@@ -99,7 +98,7 @@ impl Owner {
         }
     }
 
-    /// [offload-5] The acceptor shall vote in this ballot, from this slot on. The replica raised
+    /// [offload-5] Makes the acceptor vote in this ballot, from this slot on. The replica raised
     /// its promise to it, and fenced before. It ends with [`Event::Armed`], [`Event::ArmRefused`],
     /// or a fence.
     pub fn arm(&mut self, ballot: Ballot, position: u8, floor: Slot) {
@@ -107,53 +106,53 @@ impl Owner {
         self.is_due = true;
     }
 
-    /// [offload-8] Disarm, drain, read out, check the boot. It ends with [`Event::Fenced`]; nothing
-    /// of a later arm is sent before. An owner that was restarted fences first.
+    /// [offload-8] Disarms, drains, reads out, checks the boot. It ends with [`Event::Fenced`];
+    /// nothing of a later arm is sent before. An owner that was restarted fences first.
     pub fn fence(&mut self) {
         self.voting.fence();
         self.is_due = true;
     }
 
-    /// [offload-10] A fence whose votes nobody needs: where they are hints, or of an owner of
-    /// before. It reads nothing out, and its [`Event::Fenced`] has no votes.
+    /// [offload-10] Fences the acceptor without its votes, which are not needed: where they are
+    /// hints, or of an earlier owner. It reads nothing out, and its [`Event::Fenced`] has no votes.
     pub fn disarm(&mut self) {
         self.voting.disarm();
         self.is_due = true;
     }
 
-    /// [offload-5] The coordinator shall give out slots. It ends with [`Event::Started`] or
-    /// [`Event::StartRefused`], or what ends a start.
+    /// [offload-5] Makes the coordinator assign slots. It ends with [`Event::Started`] or
+    /// [`Event::StartRefused`], or the end of a start.
     pub fn start(&mut self, start: Start) {
         self.giving.start(start);
         self.is_due = true;
     }
 
-    /// [offload-12] Stop, drain, check the boot, read what was given out. It ends with
-    /// [`Event::TakenBack`], or with [`Event::Stopped`] if there is no start to take back.
+    /// [offload-12] Stops, drains, checks the boot, reads the assigned slots. It ends with
+    /// [`Event::TakenBack`], or with [`Event::Stopped`] if there is no start to withdraw.
     pub fn take_back(&mut self) {
         self.giving.take_back();
         self.is_due = true;
     }
 
-    /// Stepping down: stop, drain, read nothing. It ends with [`Event::Stopped`], also a take-back
-    /// that is not over.
+    /// Stops after stepping down: stop, drain, read nothing. It ends with [`Event::Stopped`], also
+    /// a withdrawal that is not over.
     pub fn stop(&mut self) {
         self.giving.stop();
         self.is_due = true;
     }
 
-    /// [offload-14] Both programs may forget what is below; the coordinator may give out slots up
+    /// [offload-14] Lets both programs forget the slots below, and the coordinator assign slots up
     /// to the limit. It is sent when it is worth a call. `floor` is at most what this replica knows
     /// as decided and keeps itself.
     pub fn raise_floor(&mut self, floor: Slot, limit: Slot) {
         let votes = self.voting.tap.raise_floor(floor);
         let gives = self.giving.upkeep.raise_floor(floor, limit);
-        // Said again and again, it wakes nobody.
+        // Repeated without change, it causes no wake-up.
         self.is_due |= votes || gives;
     }
 
-    /// A value for the coordinator; it waits until it is seen given out, whatever is lost. It may
-    /// be given out more than once, in slots of their own.
+    /// Submits a value to the coordinator; it waits until it is seen assigned, whatever is lost. It
+    /// may be assigned more than once, in slots of their own.
     pub fn submit(&mut self, value: Value, bytes: &[u8]) -> Result<(), NotSubmitted> {
         let named = descriptor(&value, bytes, self.frames.shape().room)
             .map_err(NotSubmitted::NotCarried)?;
@@ -165,8 +164,8 @@ impl Owner {
         Ok(())
     }
 
-    /// [offload-15] Offers a value to the coordinator of another member, once. Nobody says whether
-    /// it arrived: what is not seen decided soon goes another way.
+    /// [offload-15] Offers a value to the coordinator of another member, once. The arrival is not
+    /// acknowledged: a value that is not seen decided soon goes another way.
     pub fn offer(
         &mut self,
         device: &mut dyn Device,
@@ -179,7 +178,8 @@ impl Owner {
         Ok(())
     }
 
-    /// [offload-11] Whether decisions are told of ballots, too, that this owner has no part in.
+    /// [offload-11] Sets whether decisions of ballots without a part of this owner are reported,
+    /// too.
     pub const fn listen(&mut self, listens: bool) {
         self.listens = listens;
     }
@@ -189,23 +189,23 @@ impl Owner {
         self.settings.pace.late_us = late_us;
     }
 
-    /// How many submitted values were not seen given out.
+    /// Returns the number of submitted values that were not seen assigned.
     pub fn waiting(&self) -> usize {
         self.giving.waiting.len()
     }
 
-    /// Whether another value would be on its way soon: no more wait than are on their way.
+    /// Returns whether another value would be on its way soon: no more wait than are on their way.
     pub fn has_room(&self) -> bool {
         (self.giving.waiting.len() as u64) < 2 * self.settings.window
     }
 
-    /// The boot of the device that this owner means.
+    /// Returns the boot of the device that this owner means.
     pub const fn device_boot(&self) -> u32 {
         self.settings.device_boot
     }
 
-    /// [offload-9] An owner like this one of the same device, after that lost power: what it says
-    /// from now on it says with another boot.
+    /// [offload-9] Returns an owner like this one of the same device, after that lost power: its
+    /// messages have another boot from now on.
     #[must_use]
     pub fn after_power(&self, found: u32) -> Self {
         let boot =
@@ -214,8 +214,8 @@ impl Owner {
         Self { forgot: self.forgot, ..Self::new(settings, *self.frames.shape()) }
     }
 
-    /// What waits goes back to the caller, oldest first; after a take-back the leader proposes it
-    /// by itself.
+    /// Returns the waiting values to the caller, oldest first; after a withdrawal the leader
+    /// proposes them by itself.
     pub fn withdraw(&mut self) -> Vec<(Value, Vec<u8>)> {
         self.giving.waiting.withdraw()
     }
@@ -227,19 +227,19 @@ impl Owner {
         self.is_due = true;
     }
 
-    /// What was noticed.
+    /// Returns the owner's counts.
     pub const fn counts(&self) -> Counts {
         Counts { unknown: self.voting.tap.unknown, calls: self.counter, ..self.counts }
     }
 
-    /// Why the device is given up, if it is.
+    /// Returns why the device is given up, if it is.
     pub const fn lost(&self) -> Option<Loss> {
         self.lost
     }
 
-    /// [offload-9] Whether the device owes answers for longer than one that works would. It may
-    /// have forgotten nothing: nothing is promised until it was read out, and it is given up after
-    /// [`crate::owner::Pace::late_us`].
+    /// [offload-9] Returns whether the device owes answers for longer than one that works would. It
+    /// may have forgotten nothing: nothing is promised until it was read out, and it is given up
+    /// after [`crate::owner::Pace::late_us`].
     pub fn is_late(&self) -> bool {
         let pace = &self.settings.pace;
         let drain = matches!(self.drain, Drain::Begun(since, looks)
@@ -259,7 +259,7 @@ impl Owner {
         }
     }
 
-    /// When the next turn is due without a frame; `None`: not before one, or a wish.
+    /// Returns when the next turn is due without a frame; `None`: not before one, or a request.
     pub fn wake_at(&self) -> Option<Time> {
         if self.lost.is_some() {
             return None;
@@ -270,7 +270,7 @@ impl Owner {
         let pace = &self.settings.pace;
         let drain = match self.drain {
             Drain::None => None,
-            // Its end is not told; who runs the device may look earlier.
+            // Its end is not reported; the driver of the device may look earlier.
             Drain::Begun(..) if self.is_late() => Some(self.now.plus_us(pace.answer_us)),
             Drain::Begun(..) => Some(self.now.plus_us(pace.answer_us / 10)),
             Drain::Over => return Some(self.now),
@@ -282,7 +282,7 @@ impl Owner {
     }
 
     fn work(&mut self, device: &mut dyn Device, events: &mut Vec<Event>) -> Result<(), Loss> {
-        // [offload-9] It says so itself, and nobody need wait until it does not answer.
+        // [offload-9] The device reports it itself, so there is no wait for a missing answer.
         let forgot = device.forgot();
         if forgot > self.forgot {
             self.forgot = forgot;
@@ -401,8 +401,8 @@ impl Owner {
                 self.on_decided(heard, events);
                 return Ok(());
             }
-            // What the own acceptor voted for is what its coordinator gave the slot to, if it heard
-            // it from that.
+            // The own acceptor voted for the value that its coordinator assigned to the slot, if it
+            // received the proposal from that one.
             Type::Phase2b
                 if booted
                     && heard.came == Came::Inside
@@ -419,12 +419,12 @@ impl Owner {
         }
     }
 
-    /// [offload-10] Only a count that decides, and only in a ballot that this owner is in. Each is
-    /// told once.
+    /// [offload-10] Handles only a count that decides, and only in a ballot that this owner is in.
+    /// Each is reported once.
     fn on_decided(&mut self, heard: &Heard<'_>, events: &mut Vec<Event>) {
         let said = &heard.header;
         let ours = [self.voting.ballot(), self.giving.ballot()].contains(&Some(said.ballot));
-        // One of before is of no use: what it says is known, or asked for.
+        // An older one is of no use: its contents are known, or asked for.
         let listens = self.listens && said.ballot.0 >= self.decided.0;
         if !(ours || listens) || said.flags & HINT != 0 {
             return;

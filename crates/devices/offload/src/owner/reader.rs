@@ -77,7 +77,7 @@ impl Reader {
         self.asked.values().any(|(_, waits)| pace.is_late(*waits))
     }
 
-    /// Whether the cell of this slot was asked for; it is not any more.
+    /// Returns whether the cell of this slot was asked for, and ends the question.
     pub(crate) fn hear(&mut self, slot: u64) -> bool {
         self.asked.remove(&slot).is_some()
     }

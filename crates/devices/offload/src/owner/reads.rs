@@ -1,4 +1,4 @@
-//! Who asked for the coordinator's next slot, and which question must be answered for it
+//! Reads of the coordinator's next slot, and the question that must be answered for each
 //! ([offload-18]).
 
 use alloc::vec::Vec;
@@ -22,7 +22,8 @@ pub(crate) struct Reads {
 }
 
 impl Reads {
-    /// The question leaves after the read arrived. `is_started`: nobody else gives out slots.
+    /// Adds a read; its question leaves after the read arrived. `is_started`: no other coordinator
+    /// assigns slots.
     pub(crate) fn push(&mut self, token: u64, is_started: bool, ask: &mut Ask) {
         if is_started && self.waiting.len() < READS_MAX {
             self.waiting.push((ask.want(), token));
@@ -31,7 +32,7 @@ impl Reads {
         }
     }
 
-    /// The coordinator stops.
+    /// Fails all reads, as the coordinator stops.
     pub(crate) fn fail_all(&mut self) {
         let tokens = self.waiting.drain(..).map(|(_, token)| token);
         self.failed.extend(tokens);

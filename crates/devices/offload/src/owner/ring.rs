@@ -7,7 +7,7 @@ use alloc::{vec, vec::Vec};
 pub(crate) struct Ring(Vec<u64>);
 
 impl Ring {
-    /// `cells`: a power of two.
+    /// Returns an empty ring. `cells`: a power of two.
     pub(crate) fn new(cells: u64) -> Self {
         let cells = usize::try_from(cells).expect("cells are memory of a device");
         Self(vec![0; cells])
@@ -30,14 +30,14 @@ impl Ring {
         slot != u64::MAX && self.0[self.at(slot)] == slot + 1
     }
 
-    /// Whether it is new.
+    /// Marks a slot as seen. Returns whether it is new.
     pub(crate) fn see(&mut self, slot: u64) -> bool {
         let at = self.at(slot);
         let before = core::mem::replace(&mut self.0[at], slot.wrapping_add(1));
         before != slot.wrapping_add(1)
     }
 
-    /// The first slot from here on that was not seen.
+    /// Returns the first slot from here on that was not seen.
     pub(crate) fn first_unseen(&self, from: u64) -> u64 {
         let mut slot = from;
         while self.has(slot) {

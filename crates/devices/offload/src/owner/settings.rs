@@ -1,6 +1,6 @@
-//! What an owner is told at its start: whose calls it makes, and how patient it is.
+//! Settings of an owner at its start: its identity, and its patience.
 
-/// Whose calls they are, and to whom ([offload-17]).
+/// Identity of the caller and of the device ([offload-17]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// The process's start: above 0, and above that of every earlier process that owned the device.
@@ -8,16 +8,16 @@ pub struct Settings {
     /// The device's, drawn once each time it gets power: above 0. Only a device that has none yet,
     /// or this one, obeys.
     pub device_boot: u32,
-    /// How many submitted values are on their way to the coordinator at most.
+    /// Most submitted values on their way to the coordinator.
     pub window: u64,
-    /// How patient it is.
+    /// Patience of the owner.
     pub pace: Pace,
 }
 
-/// How much less often a late device is asked.
+/// Factor between the questions to a late device and those to others.
 const SELDOM: u64 = 32;
 
-/// How patient an owner is.
+/// Patience of an owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
     /// A call, a question or a value is repeated after this long without an answer, in
@@ -52,12 +52,12 @@ impl Pace {
         self.answer_us.saturating_mul(self.tries.into())
     }
 
-    /// Whether this many waits in vain make a device late.
+    /// Returns whether this many waits in vain make a device late.
     pub(crate) const fn is_late(&self, waits: u32) -> bool {
         waits >= self.tries
     }
 
-    /// Whether this many waits in vain are those of a device that never answers again.
+    /// Returns whether this many waits in vain are those of a device that never answers again.
     ///
     /// Waits are counted, and no time is compared: an owner that stood still has not waited.
     pub(crate) fn is_lost(&self, waits: u32) -> bool {

@@ -5,7 +5,7 @@ use quorate_core::time::Time;
 /// Longest wait, in first waits.
 const LONGEST: u64 = 8;
 
-/// What stands, since when, and how often it was pushed.
+/// Slot that does not move, the time of the last push, and the number of pushes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Stuck {
     at: Option<(u64, Time)>,
@@ -13,8 +13,8 @@ pub(crate) struct Stuck {
 }
 
 impl Stuck {
-    /// Whether it is time to push what stands at `slot`; `None`: nothing stands. Waits get longer
-    /// while it does not move.
+    /// Returns whether it is time to push the slot that does not move; `None`: all slots move.
+    /// Waits get longer while it does not move.
     pub(crate) fn is_due(&mut self, now: Time, slot: Option<u64>, wait_us: u64) -> bool {
         let Some(slot) = slot else {
             *self = Self::default();
@@ -31,7 +31,7 @@ impl Stuck {
         true
     }
 
-    /// When to look again.
+    /// Returns when to look again.
     pub(crate) fn due(&self, wait_us: u64) -> Option<Time> {
         let longer = 1_u64.checked_shl(self.pushed).unwrap_or(LONGEST);
         let (_, since) = self.at?;

@@ -1,4 +1,4 @@
-//! What an armed acceptor needs: its votes told once, holes of the tap read, its floor raised.
+//! Duties for an armed acceptor: its votes reported once, holes of the tap read, its floor raised.
 
 use crate::{
     Header, Type,
@@ -25,19 +25,19 @@ const HOLES_MAX: usize = 16;
 pub(crate) struct Tap {
     /// The device's floor, as it last said.
     pub(crate) floor: u64,
-    /// The highest that it was told.
+    /// The highest floor that it was sent.
     told_floor: u64,
     wanted_floor: u64,
     call: Option<Call>,
     told: Ring,
-    /// Every slot from the floor to here was told.
+    /// Every slot from the floor to here was reported.
     told_to: u64,
     /// One past the highest slot that it voted for.
     highest: u64,
     hole: Stuck,
     /// A floor that may be raised while nothing happens.
     idle: Stuck,
-    /// When to look for votes behind everything that was heard.
+    /// Time to look for votes after everything that was received.
     sweep: Option<Time>,
     /// Votes for what is no value: no-ops.
     pub(crate) unknown: u64,
@@ -60,12 +60,12 @@ impl Tap {
         }
     }
 
-    /// Nothing of it goes on: what follows is a fence, or another record.
+    /// Drops all that is in progress: a fence follows, or another record.
     pub(crate) fn pause(&mut self) {
         (self.call, self.sweep) = (None, None);
     }
 
-    /// Armed with this floor; `again`: in the same ballot, without a fence between.
+    /// Begins with this floor; `again`: in the same ballot, without a fence between.
     pub(crate) fn begin(&mut self, floor: u64, again: bool) {
         self.pause();
         self.told_floor = self.told_floor.max(floor);
@@ -75,21 +75,21 @@ impl Tap {
         }
     }
 
-    /// [offload-14] Whether it is news.
+    /// [offload-14] Sets the wanted floor. Returns whether it is new.
     pub(crate) fn raise_floor(&mut self, floor: Slot) -> bool {
         let before = self.wanted_floor;
         self.wanted_floor = before.max(floor.0);
         self.wanted_floor > before
     }
 
-    /// Something was lost for lack of room.
+    /// Handles a loss for lack of room.
     pub(crate) fn on_lost(&mut self, now: Time, pace: &Pace) {
         if self.sweep.is_none() {
             self.sweep = Some(now.plus_us(pace.slot_us));
         }
     }
 
-    /// A vote in the armed ballot, from the tap or read.
+    /// Handles a vote in the armed ballot, from the tap or read.
     pub(crate) fn on_vote(&mut self, heard: &Heard<'_>, desk: &mut Desk<'_>) {
         let slot = heard.header.slot;
         let top = self.told_floor.max(self.floor);
@@ -104,7 +104,7 @@ impl Tap {
         desk.tell(Event::Voted(vote));
     }
 
-    /// Whether a frame answers the call for a higher floor.
+    /// Returns whether a frame answers the call for a higher floor.
     pub(crate) fn hear(&mut self, said: &Header, settings: &Settings) -> bool {
         let Some(answer) = self.call.as_mut().and_then(|call| call.hear(said, settings)) else {
             return false;
@@ -119,7 +119,7 @@ impl Tap {
         true
     }
 
-    /// What is due while it is armed.
+    /// Does what is due while it is armed.
     pub(crate) fn keep_up(&mut self, desk: &mut Desk<'_>, reader: &mut Reader) -> Result<(), Loss> {
         self.raise(desk)?;
         let cells = desk.frames.cells();
@@ -139,8 +139,8 @@ impl Tap {
         Ok(())
     }
 
-    /// [offload-14] Only when it is worth a call: an eighth of the ring, or nothing was in flight
-    /// above it for a while.
+    /// [offload-14] Raises the floor only when it is worth a call: an eighth of the ring, or
+    /// nothing was in flight above it for a while.
     fn raise(&mut self, desk: &mut Desk<'_>) -> Result<(), Loss> {
         if let Some(call) = &mut self.call {
             return call.advance(desk);

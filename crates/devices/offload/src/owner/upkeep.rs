@@ -1,5 +1,5 @@
-//! What a started coordinator needs: its slots told in order, the undecided ones repeated, floor
-//! and limit raised.
+//! Duties for a started coordinator: its slots reported in order, the undecided ones repeated,
+//! floor and limit raised.
 
 use alloc::collections::BTreeMap;
 
@@ -28,11 +28,11 @@ const GAPS_MAX: usize = 64;
 /// The slots of one start.
 #[derive(Debug)]
 pub(crate) struct Upkeep {
-    /// Every slot below was told.
+    /// Every slot below was reported.
     given_to: u64,
-    /// What is known behind a gap.
+    /// Known slots after a gap.
     ahead: BTreeMap<u64, (Descriptor, Held)>,
-    /// What the coordinator said that its next slot is.
+    /// Next slot, as reported by the coordinator.
     next: u64,
     decided: Ring,
     decided_to: u64,
@@ -65,7 +65,7 @@ impl Upkeep {
         }
     }
 
-    /// A start: nothing of those before counts any more.
+    /// Begins a start: nothing of earlier ones counts any more.
     pub(crate) fn begin(&mut self, first: u64, limit: u64) {
         (self.given_to, self.next, self.decided_to) = (first, first, first);
         (self.floor, self.limit) = (first, limit);
@@ -76,17 +76,17 @@ impl Upkeep {
         (self.gap, self.undecided) = (Stuck::default(), Stuck::default());
     }
 
-    /// A limit belongs to a start.
+    /// Forgets the limit, which belongs to a start.
     pub(crate) const fn forget_limit(&mut self) {
         self.wanted.1 = 0;
     }
 
-    /// Every slot below was told by [`Event::Given`].
+    /// Returns the end of the slots reported by [`Event::Given`].
     pub(crate) const fn given_to(&self) -> u64 {
         self.given_to
     }
 
-    /// One past the last slot that is known to be given out.
+    /// Returns one past the last slot that is known to be assigned.
     pub(crate) fn known_to(&self) -> u64 {
         let ahead = self.ahead.keys().next_back();
         ahead.map_or(self.given_to, |slot| slot.saturating_add(1))
@@ -96,14 +96,15 @@ impl Upkeep {
         self.ahead.contains_key(&slot)
     }
 
-    /// [offload-14] Whether it is news.
+    /// [offload-14] Sets the wanted floor and limit. Returns whether they are new.
     pub(crate) fn raise_floor(&mut self, floor: Slot, limit: Slot) -> bool {
         let before = self.wanted;
         self.wanted = (before.0.max(floor.0), before.1.max(limit.0));
         self.wanted != before
     }
 
-    /// What a slot was given to, whoever says it. Two values are one too many ([count-1]).
+    /// Notes the value of a slot, from any source. Two different values are a contradiction
+    /// ([count-1]).
     pub(crate) fn know(&mut self, named: Descriptor, held: Held, cells: u64) -> Result<(), Loss> {
         let slot = held.slot.0;
         if slot < self.given_to || slot - self.given_to >= cells {
@@ -113,7 +114,7 @@ impl Upkeep {
         if *before == named { Ok(()) } else { Err(Loss::Contradiction) }
     }
 
-    /// Tells what is next in order.
+    /// Reports the next slots in order.
     pub(crate) fn tell(&mut self, desk: &mut Desk<'_>, waiting: &mut Waiting) {
         while let Some((named, held)) = self.ahead.remove(&self.given_to) {
             waiting.on_given(&named);
@@ -128,12 +129,12 @@ impl Upkeep {
         }
     }
 
-    /// The coordinator's next slot.
+    /// Notes the coordinator's next slot.
     pub(crate) fn on_next(&mut self, next: u64, cells: u64) {
         self.next = self.next.max(next.min(self.given_to.saturating_add(cells)));
     }
 
-    /// Whether a frame answers the call for a higher floor.
+    /// Returns whether a frame answers the call for a higher floor.
     pub(crate) fn hear(
         &mut self,
         said: &Header,
@@ -151,7 +152,7 @@ impl Upkeep {
         true
     }
 
-    /// What is due while it is started. `is_open`: whether values wait for room.
+    /// Does what is due while it is started. `is_open`: values wait for room.
     pub(crate) fn advance(
         &mut self,
         desk: &mut Desk<'_>,
@@ -183,14 +184,14 @@ impl Upkeep {
         Ok(())
     }
 
-    /// [offload-14] Only when it is worth a call: an eighth of the ring, or as much as is left of
-    /// what may be given out, or somebody waits, or nothing was in flight for a while. Who submits
-    /// by frames from elsewhere does not wait here.
+    /// [offload-14] Raises floor and limit only when it is worth a call: an eighth of the ring, or
+    /// as much as is left to assign, or a value waits, or nothing was in flight for a while.
+    /// Clients that submit by frames from elsewhere do not wait here.
     fn raise(&mut self, desk: &mut Desk<'_>, is_open: bool) -> Result<(), Loss> {
         if let Some(call) = &mut self.call {
             return call.advance(desk);
         }
-        // Its cells above were not told yet, and must stay to be read.
+        // Its cells above were not reported yet, and must stay to be read.
         let floor = self.wanted.0.min(self.given_to).max(self.floor);
         let limit = self.wanted.1.max(self.limit);
         let gain = (floor - self.floor).max(limit - self.limit);
@@ -214,7 +215,7 @@ impl Upkeep {
         Ok(())
     }
 
-    /// Nothing of it goes on: what follows is a stop.
+    /// Drops all that is in progress: a stop follows.
     pub(crate) fn pause(&mut self) {
         self.call = None;
     }
@@ -280,8 +281,8 @@ mod tests {
         }
     }
 
-    /// [offload-14] Others keep the coordinator busy by frames, and nobody waits here: its limit is
-    /// raised while half of what it may give out is left, far below an eighth of the ring.
+    /// [offload-14] Others keep the coordinator busy by frames, and no value waits here: its limit
+    /// is raised while half of the slots it may assign are left, far below an eighth of the ring.
     #[test]
     fn a_limit_is_raised_at_half_while_nobody_waits_here() {
         const FIRST: u64 = 100;

@@ -19,12 +19,12 @@
 //! Fields without meaning are zero: equal values have equal descriptors, and a descriptor that has
 //! one set is no value.
 //!
-//! **What is no value is a no-op** ([offload-21]): programs look into no value, so a slot may have
-//! been given to one that nobody understands, and be decided. All members then have the same
-//! descriptor and the same bytes, since what changed on its way is dropped ([offload-16]), and
-//! [`meaning`] depends on nothing else. So what a descriptor means never changes while the frame
-//! has this version: a new kind of value, or a new use of a field, needs a new one, or two releases
-//! would execute different things.
+//! **A descriptor that is no value is a no-op** ([offload-21]): programs look into no value, so a
+//! slot may have been assigned to one that no member understands, and be decided. All members then
+//! have the same descriptor and the same bytes, since frames that changed on their way are dropped
+//! ([offload-16]), and [`meaning`] depends on nothing else. So the meaning of a descriptor never
+//! changes while the frame has this version: a new kind of value, or a new use of a field, needs a
+//! new one, or two releases would execute different things.
 
 use crate::Descriptor;
 use quorate_core::{
@@ -33,7 +33,7 @@ use quorate_core::{
 };
 use quorate_wire::checksum;
 
-/// Where a fresh node id has 0: what tells the time from it.
+/// Boot field that distinguishes the time from a fresh node id, which has 0 there.
 const NOW: u32 = 1;
 
 /// Why a device does not carry a value; it goes over TCP ([offload-15]).
@@ -47,7 +47,8 @@ pub enum NotCarried {
     Bytes,
 }
 
-/// How a device names a value with these bytes. `room`: the bytes that a frame has for them.
+/// Returns a device's name of a value with these bytes. `room`: the bytes that a frame has for
+/// them.
 pub fn descriptor(value: &Value, bytes: &[u8], room: usize) -> Result<Descriptor, NotCarried> {
     let plain = |kind| Descriptor { kind, ..Descriptor::NONE };
     let named = match *value {
@@ -89,7 +90,7 @@ pub fn descriptor(value: &Value, bytes: &[u8], room: usize) -> Result<Descriptor
     if bytes.is_empty() { Ok(named) } else { Err(NotCarried::Bytes) }
 }
 
-/// The value of a descriptor, and its bytes out of the room; `None` if no value has that
+/// Returns the value of a descriptor, and its bytes out of the room; `None` if no value has that
 /// descriptor, or the bytes are others.
 pub fn value<'a>(named: &Descriptor, room: &'a [u8]) -> Option<(Value, &'a [u8])> {
     let bytes = room.get(..usize::from(named.length))?;
@@ -122,8 +123,8 @@ pub fn value<'a>(named: &Descriptor, room: &'a [u8]) -> Option<(Value, &'a [u8])
     (again == Ok(*named)).then_some((value, bytes))
 }
 
-/// What a slot holds that has this descriptor and this room, and whether that is a value: a no-op
-/// if not ([offload-21]).
+/// Returns the meaning of a slot with this descriptor and this room, and whether that is a value: a
+/// no-op if not ([offload-21]).
 pub fn meaning<'a>(named: &Descriptor, room: &'a [u8]) -> (Value, &'a [u8], bool) {
     value(named, room).map_or((Value::NoOp, &[], false), |(value, bytes)| (value, bytes, true))
 }

@@ -1,4 +1,4 @@
-//! The acceptor's side: arms it, fences it, tells what it voted for.
+//! The acceptor's side: arms it, fences it, reports its votes.
 
 use alloc::{collections::BTreeMap, vec::Vec};
 
@@ -19,7 +19,7 @@ use crate::owner::{
     tap::Tap,
 };
 
-/// What it is armed with.
+/// Record that it is armed with.
 #[derive(Clone, Copy, Debug)]
 struct Arm {
     ballot: PackedBallot,
@@ -27,14 +27,14 @@ struct Arm {
     floor: u64,
 }
 
-/// How far it is.
+/// Phase of the acceptor.
 #[derive(Debug)]
 enum Phase {
-    /// Its boot is told.
+    /// Setting its boot.
     Booting(Call),
     /// Not armed, as far as this owner knows.
     Idle,
-    /// Told to arm; counts as armed.
+    /// Arming requested; counts as armed.
     Arming(Call),
     Armed,
     /// [offload-8] The steps of a fence, in order.
@@ -55,14 +55,14 @@ pub(crate) struct Voting {
     wanted: Option<Arm>,
     /// Asked for and not begun.
     fence_wanted: bool,
-    /// Whether that, or the one under way that did not drain yet, reads out.
+    /// The wanted fence, or the one in progress that did not drain yet, reads out.
     reads_out: bool,
-    /// Whether the one under way did without.
+    /// The fence in progress does not read out.
     is_unread: bool,
-    /// Whether there can be votes that no fence told.
+    /// There can be votes that no fence reported.
     must_read: bool,
     pub(crate) tap: Tap,
-    /// What a fence read: the ballot of the vote, and the vote.
+    /// Contents read by a fence: the ballot of the vote, and the vote.
     found: BTreeMap<u64, (PackedBallot, Held)>,
     reader: Reader,
     ask: Ask,
@@ -118,7 +118,7 @@ impl Voting {
         )
     }
 
-    /// [offload-8] What was asked for before and not sent, never is.
+    /// [offload-8] Begins a fence. Earlier requests that were not sent never are.
     pub(crate) fn fence(&mut self) {
         self.wanted = None;
         match self.phase {
@@ -128,19 +128,19 @@ impl Voting {
         }
     }
 
-    /// The same without reading out.
+    /// Begins a fence without reading out.
     pub(crate) fn disarm(&mut self) {
         self.wanted = None;
         self.fence_wanted |= !self.is_fencing();
     }
 
-    /// The only ballot whose votes are told now.
+    /// Returns the only ballot whose votes are reported now.
     pub(crate) fn ballot(&self) -> Option<PackedBallot> {
         let votes = matches!(self.phase, Phase::Arming(_) | Phase::Armed);
         self.armed.filter(|_| votes).map(|armed| armed.ballot)
     }
 
-    /// One frame that the device's acceptor says; its boot was looked at.
+    /// Handles one frame of the device's acceptor; its boot was checked.
     pub(crate) fn hear(&mut self, heard: &Heard<'_>, desk: &mut Desk<'_>) -> Result<(), Loss> {
         let said = &heard.header;
         match said.kind {
@@ -221,7 +221,7 @@ impl Voting {
                 }
                 self.tell_fenced(desk);
             }
-            // Somebody else disarmed it.
+            // Another owner disarmed it.
             Phase::Armed if Some(said.ballot) != self.ballot() => return Err(Loss::Contradiction),
             _ => {}
         }
@@ -248,7 +248,8 @@ impl Voting {
         }
     }
 
-    /// No step runs that saw the device armed, and nothing is on its way that such a step answered.
+    /// Handles the end of a drain: no step runs that saw the device armed, and no answer of such a
+    /// step is in flight.
     pub(crate) fn on_drained(&mut self, cells: u64) {
         if matches!(self.phase, Phase::Draining { begun: true }) {
             self.reader.clear();
@@ -262,7 +263,7 @@ impl Voting {
         }
     }
 
-    /// Everything that is due.
+    /// Does everything that is due.
     pub(crate) fn advance(&mut self, desk: &mut Desk<'_>) -> Result<(), Loss> {
         desk.events.append(&mut self.ends);
         self.begin(desk);
@@ -290,7 +291,7 @@ impl Voting {
         self.ask.advance(desk)
     }
 
-    /// Whether something that was asked waits longer than it should.
+    /// Returns whether a request waits longer than it should.
     pub(crate) fn is_late(&self, pace: &Pace) -> bool {
         let call = match &self.phase {
             Phase::Booting(call) | Phase::Arming(call) | Phase::Disarming(call) => Some(call),
@@ -301,12 +302,12 @@ impl Voting {
             || call.into_iter().chain(self.tap.call()).any(|call| call.is_late(pace))
     }
 
-    /// Whether the device took the boot that it was told.
+    /// Returns whether the device accepted its boot.
     pub(crate) const fn is_booted(&self) -> bool {
         !matches!(self.phase, Phase::Booting(_))
     }
 
-    /// When something is due next.
+    /// Returns when something is due next.
     pub(crate) fn due(&self, pace: &Pace) -> impl Iterator<Item = Time> {
         let (call, armed) = match &self.phase {
             Phase::Booting(call) | Phase::Arming(call) | Phase::Disarming(call) => {

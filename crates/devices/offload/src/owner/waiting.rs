@@ -1,4 +1,4 @@
-//! Values that were submitted and not yet seen given out.
+//! Values that were submitted and not yet seen assigned.
 
 use alloc::{collections::VecDeque, vec::Vec};
 
@@ -15,7 +15,7 @@ use crate::owner::{
 /// Why a value was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotSubmitted {
-    /// It goes by other ways.
+    /// The value takes another path.
     NotCarried(NotCarried),
     /// As many as the device has cells wait already: back-pressure ([offload-14]).
     Full,
@@ -29,7 +29,7 @@ struct Waiter {
     bytes: Vec<u8>,
     /// When it was sent last; `None`: it has to be.
     sent: Option<Time>,
-    /// It was not given a slot below this one, if all of them are known and it still waits.
+    /// No slot below this one was assigned to it, if all of them are known and it still waits.
     not_below: Option<u64>,
 }
 
@@ -37,7 +37,7 @@ struct Waiter {
 #[derive(Debug)]
 pub(crate) struct Waiting {
     list: VecDeque<Waiter>,
-    /// How many are sent at most before one of them is seen.
+    /// Most values sent before one of them is seen.
     window: usize,
     /// Not before this time: there was no room.
     hold: Time,
@@ -66,14 +66,14 @@ impl Waiting {
         });
     }
 
-    /// A slot was given to this value: one that waits for it has its slot.
+    /// Removes a value that was assigned a slot.
     pub(crate) fn on_given(&mut self, named: &Descriptor) {
         if let Some(at) = self.list.iter().position(|waiter| waiter.named == *named) {
             self.list.remove(at);
         }
     }
 
-    /// The same of slots that were told otherwise.
+    /// Removes all values of slots that a withdrawal reported.
     pub(crate) fn on_taken_back(&mut self, given: &[Held], room: usize) {
         for held in given {
             if let Ok(named) = descriptor(&held.value, &held.bytes, room) {
@@ -82,24 +82,24 @@ impl Waiting {
         }
     }
 
-    /// [offload-14] No room, or no start: again later.
+    /// [offload-14] Delays a value that was refused for lack of room, or of a start.
     pub(crate) fn on_refused(&mut self, named: &Descriptor, now: Time, pace: &Pace) {
         let sent = self.list.iter_mut().filter(|waiter| waiter.named == *named);
         sent.for_each(|waiter| waiter.sent = None);
         self.hold = now.plus_us(pace.slot_us);
     }
 
-    /// There is room again.
+    /// Resumes sending, as there is room again.
     pub(crate) const fn resume(&mut self) {
         self.hold = Time(0);
     }
 
-    /// Whether something waits for room.
+    /// Returns whether values wait for room.
     pub(crate) fn is_held(&self, now: Time) -> bool {
         self.hold > now
     }
 
-    /// Everything is to be sent again: to another start, nothing was.
+    /// Marks everything to be sent again: nothing was sent to another start.
     pub(crate) fn forget_sent(&mut self) {
         for waiter in &mut self.list {
             (waiter.sent, waiter.not_below) = (None, None);
@@ -107,14 +107,14 @@ impl Waiting {
         self.resume();
     }
 
-    /// All that waits goes to the caller.
+    /// Returns all that waits to the caller.
     pub(crate) fn withdraw(&mut self) -> Vec<(Value, Vec<u8>)> {
         let list = self.list.drain(..);
         list.map(|waiter| (waiter.value, waiter.bytes)).collect()
     }
 
-    /// The coordinator's next slot, as of this time: what was sent before and is in no slot below
-    /// was lost.
+    /// Notes the coordinator's next slot, as of this time: values sent before that are in no slot
+    /// below were lost.
     pub(crate) fn on_next(&mut self, asked: Time, next: u64) {
         for waiter in &mut self.list {
             if waiter.sent.is_some_and(|sent| sent < asked) {

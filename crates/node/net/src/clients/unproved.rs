@@ -1,5 +1,5 @@
-//! Who connected and has not proved who it is: bounded in number and in time, and the front knows
-//! nothing of it.
+//! Connections that have not proved their identity: bounded in number and in time, and unknown to
+//! the front.
 
 use std::collections::VecDeque;
 
@@ -42,12 +42,12 @@ impl Unproved {
         Self { trust, waiting: VecDeque::new(), complaints: Seldom::default() }
     }
 
-    /// Whether clients have to prove who they are.
+    /// Returns whether clients have to prove their identity.
     pub(super) const fn has_trust(&self) -> bool {
         self.trust.is_some()
     }
 
-    /// When the first has taken too long.
+    /// Returns when the first has taken too long.
     pub(super) fn next_time(&self) -> Option<Time> {
         self.waiting.front().map(|stranger| stranger.deadline)
     }
@@ -58,7 +58,7 @@ impl Unproved {
 }
 
 impl Clients {
-    /// Somebody came. The oldest of those that wait makes room.
+    /// Adds a new connection. The oldest waiting one makes room.
     pub(super) fn receive(
         &mut self,
         id: ConnectionId,
@@ -83,7 +83,7 @@ impl Clients {
         Ok(())
     }
 
-    /// Something happened to one of them.
+    /// Handles readiness of one of them.
     pub(crate) fn on_unproved(
         &mut self,
         id: ConnectionId,
@@ -115,8 +115,8 @@ impl Clients {
         }
     }
 
-    /// It has proved who it is. If there is no place for it, it hears nothing, as if it were still
-    /// in the kernel's queue.
+    /// Makes a client of a connection that has proved its identity. If there is no room, it gets no
+    /// reply, as if it were still in the kernel's queue.
     fn let_in(&mut self, at: usize, cx: &mut Cx<'_, impl ClientSide>) {
         if self.is_full() {
             return self.dismiss(at, Some("no place for more clients"), cx);
@@ -137,14 +137,14 @@ impl Clients {
         self.watch(id, cx);
     }
 
-    /// Those that have taken too long go.
+    /// Closes the connections that have taken too long.
     pub(super) fn dismiss_late(&mut self, cx: &mut Cx<'_, impl ClientSide>) {
         while self.unproved.next_time().is_some_and(|at| at <= cx.now.time) {
             self.dismiss(0, Some("no handshake in time"), cx);
         }
     }
 
-    /// All go: the node stops.
+    /// Closes all: the node stops.
     pub(super) fn dismiss_all(&mut self, cx: &mut Cx<'_, impl ClientSide>) {
         for stranger in std::mem::take(&mut self.unproved.waiting) {
             cx.sources.remove(stranger.token);

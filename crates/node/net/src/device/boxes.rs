@@ -1,4 +1,4 @@
-//! A box as a node has it: its programs, and the way by which it hears the cluster.
+//! A box of a node: its programs, and its connection to the cluster.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use quorate_packets::ethernet::Mac;
 
 use super::{BoxOf, by_udp::ByUdp, place::Place, waiting::Waiting};
 
-/// How frames reach a box.
+/// Transport of frames to a box.
 #[derive(Debug)]
 pub(super) enum Way {
     /// Raw, at an interface.

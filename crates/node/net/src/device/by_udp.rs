@@ -26,7 +26,7 @@ pub(super) struct ByUdp {
 }
 
 impl ByUdp {
-    /// Where it would be: beside the listener for peers.
+    /// Returns the address of the device: the port of the listener for peers.
     pub(super) fn place(wanted: &Wanted, peers: SocketAddr) -> Result<SocketAddrV4, Refused> {
         if !matches!(wanted.way, Way::Tcp | Way::Ethernet) {
             return Err(Refused::PortTaken(wanted.way.name()));
@@ -40,29 +40,29 @@ impl ByUdp {
         Ok(at)
     }
 
-    /// There.
+    /// Binds the socket there.
     pub(super) fn bind(at: SocketAddrV4, members: &Members) -> Result<Self, Refused> {
         let udp =
             Udp::bind(at, members.clone()).map_err(|error| Refused::Bind(at.into(), error))?;
         Ok(Self { own: udp.own(), udp: Some(udp), members: members.clone() })
     }
 
-    /// The same place, for a device that binds it when it starts.
+    /// Returns the same place, for a device that binds it when it starts.
     pub(super) fn later(&self) -> Self {
         Self { own: self.own, udp: None, members: self.members.clone() }
     }
 
-    /// Nobody hears anything there until it is bound again.
+    /// Closes the socket; nothing is received there until it is bound again.
     pub(super) fn free(&mut self) {
         self.udp = None;
     }
 
-    /// Where it is.
+    /// Returns the device's address.
     pub(super) const fn own(&self) -> SocketAddrV4 {
         self.own
     }
 
-    /// The socket, and what its device is told.
+    /// Returns the socket, and the settings of its device.
     pub(super) fn open(&mut self, cluster: u128) -> io::Result<(Settings, Udp)> {
         let own = self.own;
         let udp = self.udp.take();

@@ -9,8 +9,8 @@ use quorate_offload::{Form, reason::COUNTERS};
 
 use super::place::{Place, Sight};
 
-/// Both programs at an interface. A process that is killed leaves them there: they vote on in a
-/// ballot that nobody can raise, and the next process ends them before it does anything else
+/// Both programs at an interface. A killed process leaves them there: they keep voting in a ballot
+/// that no process can raise, and the next process ends them before it does anything else
 /// ([offload-8]).
 pub(super) struct Kernel {
     /// Until it is dropped.
@@ -20,10 +20,10 @@ pub(super) struct Kernel {
 }
 
 impl Kernel {
-    /// At an interface, by the first of these hooks that takes it.
+    /// Opens a device at an interface, by the first of these hooks that takes it.
     ///
-    /// What an earlier process left there is fenced and taken away, and not read: in a durable
-    /// group its votes were hints, and in a volatile one a node that comes back has forgotten its
+    /// Devices of an earlier process there are fenced and removed, and not read: in a durable group
+    /// their votes were hints, and in a volatile one a node that returns has forgotten its
     /// promises, and is a new member ([offload-9], [offload-10]).
     pub(super) fn open(place: &Place, interface: &str, hooks: &[Hook]) -> Result<Self, Failed> {
         let told = place.for_kernel()?;
@@ -56,12 +56,12 @@ impl Kernel {
         self.host.as_mut().expect("until it is dropped")
     }
 
-    /// Where it hears the network.
+    /// Returns the hook where frames are received.
     pub(super) fn hook(&self) -> Hook {
         self.host().hook()
     }
 
-    /// Readable while there is something to take.
+    /// Returns the descriptor that is readable while there is something to take.
     pub(super) fn readable(&self) -> BorrowedFd<'_> {
         self.host().device().readable()
     }
@@ -126,7 +126,7 @@ impl fmt::Display for Kernel {
     }
 }
 
-/// Why a hook is no place for a device at such an interface ([offload-16]).
+/// Returns why a hook is unsuitable for a device at such an interface ([offload-16]).
 const fn blind(sight: Sight, hook: Hook) -> Option<&'static str> {
     match hook {
         Hook::Native if sight.is_pair => {

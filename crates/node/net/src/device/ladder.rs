@@ -44,7 +44,7 @@ pub(super) enum Rung {
 }
 
 impl Rung {
-    /// Whether its interface is there.
+    /// Returns whether its interface exists.
     fn is_there(&self) -> bool {
         match self {
             Self::Kernel { interface, .. }
@@ -54,7 +54,7 @@ impl Rung {
         }
     }
 
-    /// What one has there.
+    /// Returns the kind of its device.
     const fn kind(&self) -> &'static str {
         match self {
             Self::Kernel { .. } => Kind::Kernel.name(),
@@ -64,7 +64,7 @@ impl Rung {
         }
     }
 
-    /// Without the hook that it took last. Whether another is left.
+    /// Drops the hook that it took last. Returns whether another is left.
     fn leave_hook(&mut self) -> bool {
         match self {
             Self::Kernel { hooks, hook, .. } => {
@@ -98,17 +98,17 @@ impl fmt::Display for Rung {
 pub(super) struct Rungs {
     /// The best first.
     pub(super) rungs: Vec<Rung>,
-    /// What is passed over for good, and why.
+    /// Candidates skipped for good, with the reason.
     pub(super) not: Vec<String>,
     /// The cluster's.
     pub(super) cluster: u128,
     /// This process's.
     pub(super) boot: u32,
-    /// Who waits for devices.
+    /// Readers that wait for devices.
     pub(super) waiting: Arc<Waiting>,
     /// Which one is taken.
     pub(super) at: usize,
-    /// How many devices this process had.
+    /// Number of devices that this process had.
     pub(super) climbs: u32,
 }
 
@@ -116,8 +116,9 @@ pub(super) struct Rungs {
 type Found = (Box<dyn Device + Send>, String, Pace);
 
 impl Rungs {
-    /// Somebody took the present one from its place, and may do it again: that place is passed
-    /// over. One whose interface went is tried again when that is back.
+    /// Gives up the present rung. If the device was removed from outside, the same may happen
+    /// again, so the rung is skipped from now on; if its interface disappeared, the rung is tried
+    /// again when that is back.
     fn leave(&mut self, why: &str) {
         let Some(rung) = self.rungs.get_mut(self.at) else {
             return;
@@ -173,7 +174,8 @@ impl Rungs {
         Ok((Box::new(device), name, Pace::default()))
     }
 
-    /// Each device is a new one, so each has a boot of its own: of 256 of each process.
+    /// Returns the device with its owner. Each device is a new one, so each has a boot of its own:
+    /// one of 256 of each process.
     fn lent(&mut self, (device, name, pace): Found, not: &[String]) -> Lent {
         self.climbs += 1;
         let settings = OwnerSettings {
@@ -255,7 +257,8 @@ mod tests {
         }
         let first = lent.owner.device_boot();
         drop(lent);
-        // Nobody can take it from its place; if it happened, it would not be taken again.
+        // No other process can remove it from its place; if it happened, it would not be taken
+        // again.
         let none = rungs.climb(Some("taken")).map(|lent| lent.name).unwrap_err();
         assert!(none.contains("no more thread, by datagrams"), "{none}");
         assert!(none.contains("not in the kernel"), "{none}");
@@ -276,8 +279,8 @@ mod tests {
         assert_ne!(boots[0], boots[1]);
     }
 
-    /// An interface that went may come back with the same device; a program that somebody took away
-    /// stays away.
+    /// An interface that disappeared may return with the same device; a program removed by another
+    /// process stays away.
     #[test]
     fn what_an_interface_took_with_it_is_tried_again() {
         let mut rungs = rungs(vec![kernel()]);

@@ -1,4 +1,4 @@
-//! Where a device is in a network of raw frames: its interface, and the groups of stations of its
+//! Place of a device in a network of raw frames: its interface, and the groups of stations of its
 //! cluster.
 
 use quorate_device::xdp::Settings;
@@ -7,7 +7,7 @@ use quorate_packets::ethernet::{Raw, raw::Hears};
 
 use super::{CELLS, ROOM_BYTES, TAP_FRAMES, group_of};
 
-/// What the header of Ethernet does not count: the shim, the header, the room.
+/// Bytes outside the header of Ethernet: the shim, the header, the room.
 const FRAME_BYTES: usize = 4 + HEADER_BYTES + ROOM_BYTES;
 /// Bytes of the tap of a device in the kernel: as many values as a reactor lets wait for some
 /// milliseconds.
@@ -30,18 +30,18 @@ pub(super) struct Place {
     sight: Sight,
 }
 
-/// What of a frame programs see at an interface.
+/// Parts of a frame that programs see at an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sight {
-    /// It is one end of a pair: what its driver sends back from XDP is lost, unless the other end
-    /// helps; and tags of VLANs travel beside frames.
+    /// One end of a pair: frames that its driver returns from XDP are lost, unless the other end
+    /// helps; and tags of VLANs travel outside frames.
     pub(super) is_pair: bool,
     /// Tags of VLANs are taken out before XDP, which then would obey frames of any VLAN.
     pub(super) takes_tags: bool,
 }
 
 impl Place {
-    /// At an interface that takes our frames.
+    /// Returns the place at an interface that takes our frames.
     pub(super) fn at(interface: &str, cluster: u128) -> Result<Self, String> {
         let raw =
             Raw::open(interface, Hears::Nothing, None).map_err(|failed| failed.to_string())?;
@@ -78,7 +78,7 @@ impl Place {
         self.sight
     }
 
-    /// What a device in user space is told.
+    /// Returns the settings of a device in user space.
     pub(super) const fn for_thread(&self, form: Form) -> quorate_device::Settings {
         quorate_device::Settings {
             group: self.group,
@@ -92,7 +92,7 @@ impl Place {
         }
     }
 
-    /// What a device in the kernel is told.
+    /// Returns the settings of a device in the kernel.
     pub(super) fn for_kernel(&self) -> Result<Settings, quorate_device::xdp::Failed> {
         let thread = self.for_thread(Form::Raw);
         let setup = Setup {
@@ -112,7 +112,7 @@ impl Place {
     }
 }
 
-/// Whether there is one of this name.
+/// Returns whether an interface of this name exists.
 pub(super) fn is_interface(name: &str) -> bool {
     Raw::open(name, Hears::Nothing, None).is_ok()
 }

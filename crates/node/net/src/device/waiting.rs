@@ -1,4 +1,4 @@
-//! How devices wake the reactor, whichever of them it has at the moment: one descriptor for all.
+//! Wake-ups of the reactor by devices, whichever is current: one descriptor for all.
 
 use std::{
     io,
@@ -30,7 +30,7 @@ impl Waiting {
         Ok(epoll::add(&self.epoll, fd, data, EventFlags::IN)?)
     }
 
-    /// For devices that are threads.
+    /// Returns the alarm for devices that are threads.
     pub(super) fn alarm(&self) -> Arc<dyn Fn() + Send + Sync> {
         Arc::clone(&self.alarm)
     }

@@ -28,12 +28,12 @@ pub struct KeyFile {
 /// Why the file cannot be used.
 #[derive(Debug, Error)]
 pub enum BadKeys {
-    /// It cannot be read.
+    /// Reading the file failed.
     #[error("cannot read the keys of --plane-key {path}: {source}", path = path.display())]
     Io {
         /// Which file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
     /// A line is no key.
@@ -43,7 +43,7 @@ pub enum BadKeys {
         path: PathBuf,
         /// Which line, from 1.
         line: usize,
-        /// What is wrong with it.
+        /// Reason why the line is not valid.
         what: &'static str,
     },
     /// No key, or more than two.
@@ -51,13 +51,12 @@ pub enum BadKeys {
     Count {
         /// Which file.
         path: PathBuf,
-        /// How many there are.
         count: usize,
     },
 }
 
 impl BadKeys {
-    /// What to do about it.
+    /// Returns a hint for the operator.
     pub const fn hint(&self) -> &'static str {
         "it is a file with a line for each key, a number from 1 to 255 and 64 hexadecimal digits; docs/operate/planes.md has a command that makes one"
     }
@@ -102,29 +101,29 @@ impl KeyFile {
         Ok(Self { path: path.to_owned(), keys })
     }
 
-    /// Where it is.
+    /// Returns the file's path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The keys of a node that starts: it sends with the first, and accepts both.
+    /// Returns the keys of a node that starts: it sends with the first, and accepts both.
     pub fn keys(&self) -> Keys {
         let mut held = self.keys.iter().cloned();
         let first = held.next().and_then(|(id, key)| Keys::one(id, key).ok());
         let mut keys = first.unwrap_or_default();
         for (id, key) in held {
-            // A second key beside a single other one is always taken.
+            // A second key next to a single other one is always accepted.
             let _ = keys.add(id, key);
         }
         keys
     }
 
-    /// Whether it has a key of this number.
+    /// Returns whether the file has a key of this number.
     pub fn has(&self, id: KeyId) -> bool {
         self.keys.iter().any(|(known, _)| *known == id)
     }
 
-    /// The newest one.
+    /// Returns the newest key.
     pub fn newest(&self) -> Option<&(KeyId, Key)> {
         self.keys.last()
     }

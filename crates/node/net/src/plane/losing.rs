@@ -11,12 +11,12 @@ pub(crate) struct Losing {
 }
 
 impl Losing {
-    /// So many of 10 000; none for 0.
+    /// Loses this many of 10 000 datagrams; none for 0.
     pub(crate) fn new(of_10000: u32, dice: Dice) -> Self {
         Self { of_10000: of_10000.into(), dice }
     }
 
-    /// Whether the next one is lost.
+    /// Returns whether the next one is lost.
     pub(crate) fn next(&mut self) -> bool {
         self.of_10000 > 0 && self.dice.chance(self.of_10000, 10_000)
     }

@@ -1,8 +1,9 @@
-//! Planes of packets beside TCP: what is wanted, which sockets that takes, and frames as datagrams.
+//! Planes of packets next to TCP: what is wanted, which sockets that takes, and frames as
+//! datagrams.
 //!
-//! Reading order: [`wanted`] (what an operator says), [`sockets`] (what this machine gives), `wire`
-//! (what datagrams travel on), `packets` (the plane at work), [`keys`] (the file with the keys),
-//! `losing` (losses on purpose).
+//! Reading order: [`wanted`] (settings of an operator), [`sockets`] (what this machine offers),
+//! `wire` (what datagrams travel on), `packets` (the plane at work), [`keys`] (the file with the
+//! keys), `losing` (losses on purpose).
 
 pub mod keys;
 pub(crate) mod losing;

@@ -1,4 +1,4 @@
-//! The plane of packets at work: its sockets, and where each peer hears.
+//! The plane of packets at work: its sockets, and the address of each peer.
 
 use std::{
     collections::BTreeMap,
@@ -42,18 +42,18 @@ use crate::{
     stats::Stats,
 };
 
-/// Datagrams of this node, and whom they reach.
+/// Datagrams of this node, and the peers that they reach.
 pub(crate) struct PacketSide {
     plane: Packets,
     sockets: Sockets,
     token: Token,
     /// The kernel had no room; its readiness is awaited.
     blocked: bool,
-    /// Where each peer hears.
+    /// Datagram address of each peer.
     places: BTreeMap<NodeId, Place>,
     /// Bytes that left.
     sent_bytes: u64,
-    /// Of the turn.
+    /// Time of the turn.
     now: Time,
 }
 
@@ -67,7 +67,7 @@ impl fmt::Debug for PacketSide {
 }
 
 impl PacketSide {
-    /// Over these sockets, for this node.
+    /// Creates the plane over these sockets, for this node.
     pub(crate) fn new(
         sockets: Sockets,
         identity: &Identity,
@@ -105,7 +105,7 @@ impl PacketSide {
         })
     }
 
-    /// What a connection with this peer says of datagrams, once it is up.
+    /// Registers a peer whose connection is up. Returns the introduction for it.
     pub(crate) fn meet(&mut self, peer: Member, now: Time) -> Option<Said> {
         let introduction = self.plane.meet(peer, now)?;
         Some(Said {
@@ -115,8 +115,10 @@ impl PacketSide {
         })
     }
 
-    /// What a peer says of its datagrams by a connection from this address. Whether it can be used,
-    /// or why not.
+    /// Takes a peer's introduction of its datagrams, received by a connection from this address.
+    ///
+    /// # Errors
+    /// Why its datagrams cannot be used.
     pub(crate) fn introduce(
         &mut self,
         (peer, boot): (Member, u32),
@@ -143,7 +145,7 @@ impl PacketSide {
         Ok(())
     }
 
-    /// The connection with a peer is gone.
+    /// Handles the end of a peer's connection.
     pub(crate) fn part(&mut self, node: NodeId) {
         self.plane.part(node);
         self.places.remove(&node);
@@ -158,8 +160,8 @@ impl PacketSide {
         }
     }
 
-    /// The file has changed. Whether it has a new key, which was taken: then every peer is to be
-    /// told.
+    /// Handles a change of the file. Returns whether it has a new key, which was accepted: then
+    /// every peer is to be notified.
     pub(crate) fn rekey(&mut self, file: &KeyFile) -> Result<bool, String> {
         let Some((id, key)) = file.newest().cloned() else {
             return Ok(false);
@@ -176,17 +178,17 @@ impl PacketSide {
         taken.map_err(|bad| format!("key {id} of {} is not taken: {bad:?}", file.path().display()))
     }
 
-    /// What the interface carries.
+    /// Returns the capacity of the interface in bytes per second.
     pub(crate) const fn link_bytes_s(&self) -> u64 {
         self.sockets.limits.link_bytes_s
     }
 
-    /// Whether frames go to any peer by datagrams.
+    /// Returns whether frames to any peer go by datagrams.
     pub(crate) fn reaches_any(&self) -> bool {
         self.carries() && self.plane.links().any(|link| link.one.is_up())
     }
 
-    /// Whether they go so to this one.
+    /// Returns whether frames to this peer go by datagrams.
     pub(crate) fn reaches(&self, node: NodeId) -> bool {
         let link = self.plane.link(node);
         self.carries() && link.is_some_and(|link| link.one.is_up())
@@ -249,13 +251,13 @@ impl PacketSide {
         self.plane.poll(now);
     }
 
-    /// When something is due.
+    /// Returns the time of the next duty.
     pub(crate) fn next_time(&self) -> Option<Time> {
-        // A full socket tells when it has room.
+        // A full socket reports when it has room.
         self.plane.next_due().filter(|_| !self.blocked)
     }
 
-    /// The kernel has room again.
+    /// Handles new room in the kernel.
     pub(crate) fn unblock(&mut self, sources: &Sources) -> io::Result<()> {
         self.blocked = false;
         self.sockets.wire.wait_for_room(self.token, false, sources)
@@ -295,8 +297,8 @@ impl PacketSide {
                     blocked = true;
                     Left::Blocked(count)
                 }
-                // What is too long for the path, or meets no route, is lost: probes tell that
-                // nothing arrives.
+                // A datagram that is too long for the path, or has no route, is lost: probes show
+                // that nothing arrives.
                 Ok(Sent::TooLong) => Left::Dropped,
                 Err(error) => {
                     failed = Some(error);
@@ -315,27 +317,27 @@ impl PacketSide {
         Ok(())
     }
 
-    /// What happened since.
+    /// Returns the next event of the plane.
     pub(crate) fn next_event(&mut self) -> Option<Event> {
         self.plane.next_event()
     }
 
-    /// How frames to a peer travel, and why not better.
+    /// Returns how frames to a peer travel, and why not better.
     pub(crate) fn status(&self, node: NodeId) -> Option<PeerPlane> {
         self.plane.link(node).map(|link| self.describe(link))
     }
 
-    /// Why frames for several peers travel as they do, if that is chosen.
+    /// Returns why frames for several peers travel as they do, if that is chosen.
     pub(crate) fn choice(&self) -> Option<String> {
         self.plane.why()
     }
 
-    /// Whether what is for all goes from node to node now.
+    /// Returns whether frames for all go from node to node now.
     fn is_chain(&self) -> bool {
         self.plane.reach() == Reach::Chain
     }
 
-    /// What the two ways to a peer are called.
+    /// Returns the name of the transport to a peer, by group or alone.
     pub(crate) fn way(&self, by_group: bool) -> Way {
         match (&self.sockets.wire, by_group) {
             (Wire::Ethernet(_), _) => Way::Ethernet,
@@ -431,7 +433,7 @@ fn refused<R: Reason>(out: &mut String, (what, help): (&str, &str), refusals: &C
     }
 }
 
-/// What a connection says of datagrams, owned.
+/// Introduction of datagrams for a connection, owned.
 #[derive(Clone, Debug)]
 pub(crate) struct Said {
     introduction: Introduction,
@@ -440,13 +442,13 @@ pub(crate) struct Said {
 }
 
 impl Said {
-    /// As a frame has it.
+    /// Returns it as a frame has it.
     pub(crate) fn frame(&self) -> Datagrams<'_> {
         introduction::said(&self.introduction, &self.address, self.key)
     }
 }
 
-/// [pkt-2] Nobody can guess it.
+/// [pkt-2] Returns a number that cannot be guessed.
 fn nonce() -> u64 {
     let mut bytes = [0; 8];
     match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) {

@@ -26,19 +26,19 @@ use super::{
     wire::Wire,
 };
 
-/// What the kernel shall keep of datagrams that were not read yet, if nobody says another size.
+/// Receive buffer of the kernel for datagrams, unless another size is set.
 const RECEIVE_BYTES: usize = 16 << 20;
 /// The same in each queue of an interface by AF_XDP.
 const XDP_BYTES: usize = 8 << 20;
 /// A queue that was in use is waited for: 0.8 s.
 const XDP_TRIES: u32 = 40;
 const XDP_PAUSE: Duration = Duration::from_millis(20);
-/// Of an interface that does not say how long its packets are.
+/// MTU of an interface that does not report one.
 const USUAL_MTU: usize = 1500;
-/// Of an interface that does not say how fast it is, in megabits per second.
+/// Speed of an interface that does not report one, in megabits per second.
 const USUAL_SPEED: u64 = 10_000;
 const BYTES_PER_MEGABIT: u64 = 125_000;
-/// Where a machine reaches itself.
+/// Loopback interface.
 pub(crate) const LOOPBACK: &str = "lo";
 /// Within a machine, in megabits per second.
 const LOOPBACK_SPEED: u64 = 40_000;
@@ -53,11 +53,11 @@ pub struct Sockets {
     pub(crate) instead: Option<String>,
     /// The keys, if there are any.
     pub(crate) keys: Option<KeyFile>,
-    /// What of that arrives is taken for lost.
+    /// Received datagrams treated as lost.
     pub(crate) losing: Losing,
-    /// What is for all goes from node to node ([chain-1]).
+    /// Frames for all go from node to node ([chain-1]).
     pub(crate) chain: bool,
-    /// How frames travel is chosen while the node runs ([plane-3]).
+    /// The transport of frames is chosen while the node runs ([plane-3]).
     pub(crate) chooses: bool,
 }
 
@@ -70,7 +70,7 @@ impl fmt::Debug for Sockets {
     }
 }
 
-/// What an operator asked for that a node must not do.
+/// Settings that a node must not accept.
 #[derive(Debug, Error)]
 pub enum Refused {
     /// Anybody could speak.
@@ -92,7 +92,7 @@ pub enum Refused {
 }
 
 impl Refused {
-    /// What to do about it.
+    /// Returns a hint for the operator.
     pub const fn hint(&self) -> &'static str {
         match self {
             Self::Untrusted(_) => {
@@ -112,9 +112,9 @@ impl Refused {
 }
 
 impl Sockets {
-    /// Opens what was wanted beside a listener for peers at this address. What this machine lacks
-    /// is passed over for the next best, with a line that says so: raw Ethernet or multicast, then
-    /// datagrams to each peer, then none.
+    /// Opens the sockets that were wanted next to a listener for peers at this address. If this
+    /// machine lacks something, the next best is used, with a line that says so: raw Ethernet or
+    /// multicast, then datagrams to each peer, then none.
     pub fn open(wanted: &Wanted, peers: SocketAddr) -> Result<Option<Self>, Refused> {
         let name = wanted.way.name();
         if wanted.way == Way::Tcp {
@@ -190,7 +190,7 @@ impl Sockets {
         }))
     }
 
-    /// What it came to.
+    /// Returns the transport in use.
     pub(crate) const fn way(&self) -> Way {
         match self.wire {
             Wire::Udp { .. } if self.chain => Way::Chain,
@@ -201,8 +201,8 @@ impl Sockets {
     }
 }
 
-/// The interface that was named, or that the address for peers belongs to, if it belongs to one
-/// alone.
+/// Returns the named interface, or the one that the address for peers belongs to, if it belongs to
+/// one alone.
 pub(crate) fn interface_of(wanted: &Wanted, peers: SocketAddr) -> Option<String> {
     match (&wanted.interface, peers.ip()) {
         (Some(name), _) => Some(name.clone()),
@@ -219,7 +219,7 @@ pub(crate) fn interface_of(wanted: &Wanted, peers: SocketAddr) -> Option<String>
     }
 }
 
-/// The same capacities for what somebody says that the interface carries.
+/// Returns the same capacities with the interface's speed as set by the operator.
 fn at_speed(mut limits: Limits, megabits: Option<u64>) -> Limits {
     if let Some(megabits) = megabits {
         limits.link_bytes_s = megabits * BYTES_PER_MEGABIT;
@@ -275,7 +275,8 @@ fn ethernet(
     Ok((Wire::Ethernet(socket), limits, without))
 }
 
-/// Takes frames by AF_XDP if that is wanted and there; says why not if somebody asked for it.
+/// Receives frames by AF_XDP if that is wanted and available. Returns why not, if it was requested
+/// explicitly.
 fn by_xdp(socket: &mut Ethernet, frames: Frames) -> Option<String> {
     let ways = match frames {
         Frames::Packet => return None,
@@ -307,7 +308,7 @@ fn by_xdp(socket: &mut Ethernet, frames: Frames) -> Option<String> {
     }
 }
 
-/// A socket that hears the group, and where to send to it.
+/// Returns a socket that receives from the group, and the address of the group.
 fn join(
     one: &Udp,
     (group, interface): (SocketAddr, &str),
@@ -318,7 +319,7 @@ fn join(
     Ok((socket, interface.scoped(group)))
 }
 
-/// Capacities for an interface, as far as it tells.
+/// Returns the capacities for an interface, as far as it reports them.
 fn limits(interface: Option<&str>, socket: &Udp) -> Limits {
     let found = interface.and_then(|name| Interface::named(name, socket).ok());
     let mtu = found.as_ref().and_then(|interface| interface.mtu);
@@ -354,7 +355,7 @@ mod tests {
         assert!(open(&wanted(Way::Tcp), "10.0.0.1:7451").unwrap().is_none());
     }
 
-    /// [pkt-2] Whoever reaches the port could speak in a member's name.
+    /// [pkt-2] Any sender that reaches the port could speak in a member's name.
     #[test]
     fn others_reach_it_only_with_a_key_or_where_all_are_trusted() {
         let mut wanted = wanted(Way::Udp);

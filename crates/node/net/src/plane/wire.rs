@@ -1,4 +1,4 @@
-//! What datagrams travel on: UDP, with a group or without, or raw Ethernet.
+//! Carriers of datagrams: UDP, with a group or without, or raw Ethernet.
 
 use std::{
     io,
@@ -20,32 +20,32 @@ const CALLS_MAX: usize = 16;
 pub(crate) enum Wire {
     /// Datagrams of IP.
     Udp {
-        /// Hears what is for this node alone, and sends everything.
+        /// Receives datagrams for this node alone, and sends all.
         one: Udp,
-        /// Hears the group, and where that is.
+        /// Receives from the group, with the group's address.
         group: Option<(Udp, SocketAddr)>,
     },
-    /// Frames of one interface; the same socket hears the group.
+    /// Frames of one interface; the same socket receives from the group.
     Ethernet(Ethernet),
 }
 
 /// Which socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hears {
-    /// What is for this node alone.
+    /// Datagrams for this node alone.
     One,
     /// The group.
     Group,
 }
 
-/// Where somebody hears.
+/// Address of a receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     Ip(SocketAddr),
     Mac(Mac),
 }
 
-/// How much there was to take.
+/// Datagrams taken from a socket.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Taken {
     pub(crate) calls: u64,
@@ -53,7 +53,7 @@ pub(crate) struct Taken {
 }
 
 impl Wire {
-    /// Where all groups meet on raw Ethernet: an address of local use, for a group.
+    /// Group address on raw Ethernet: locally administered, multicast.
     pub(crate) const ETHERNET_GROUP: Mac = Mac([0x03, b'Q', b'R', b'T', b'E', 1]);
 
     /// Watches the sockets; the first one's token comes back.
@@ -89,7 +89,7 @@ impl Wire {
         }
     }
 
-    /// Whether there is a way to all at once.
+    /// Returns whether one datagram can reach all.
     pub(crate) const fn has_group(&self) -> bool {
         match self {
             Self::Udp { group, .. } => group.is_some(),
@@ -97,7 +97,7 @@ impl Wire {
         }
     }
 
-    /// Where the group hears.
+    /// Returns the group's address.
     pub(crate) fn group(&self) -> Option<Place> {
         match self {
             Self::Udp { group, .. } => group.as_ref().map(|(_, place)| Place::Ip(*place)),
@@ -105,7 +105,7 @@ impl Wire {
         }
     }
 
-    /// Where this node hears, as peers are told: of an address that stands for all, its port alone.
+    /// Returns this node's address as sent to peers: for an unspecified address, its port alone.
     pub(crate) fn address(&self) -> String {
         match self {
             Self::Udp { one, .. } => match one.local() {
@@ -117,8 +117,8 @@ impl Wire {
         }
     }
 
-    /// Where a peer hears that says so by a connection from this address; `None` if it cannot be
-    /// reached from here.
+    /// Returns the datagram address of a peer that announces it by a connection from this address;
+    /// `None` if it cannot be reached from here.
     pub(crate) fn place(&self, address: &str, from: Option<IpAddr>) -> Option<Place> {
         match self {
             Self::Udp { .. } => match address.strip_prefix(':') {
@@ -133,7 +133,7 @@ impl Wire {
         }
     }
 
-    /// How raw frames get from the interface, if they do.
+    /// Returns how raw frames are read from the interface, if they are.
     pub(crate) fn frames(&self) -> Option<Mode> {
         match self {
             Self::Udp { .. } => None,
@@ -141,7 +141,7 @@ impl Wire {
         }
     }
 
-    /// Raw frames that were not taken, if there are such.
+    /// Returns the counts of raw frames that were not taken, if there are such.
     pub(crate) fn refusals(&self) -> Option<&Refusals> {
         match self {
             Self::Udp { .. } => None,

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 
 use quorate_core::{node_id::NodeId, time::Time};
 
-/// Who has not said so for this long has found its place, or is gone. Nodes dial at least twice a
-/// second.
+/// A node that has not said so for this long has found its place, or is gone. Nodes dial at least
+/// twice a second.
 const FORGET_MS: u64 = 10_000;
 /// Between two lines about the same node.
 const REPEAT_MS: u64 = 60_000;
 
-/// Who belongs to another cluster.
+/// Nodes that belong to another cluster.
 #[derive(Debug, Default)]
 pub(crate) struct Foreign {
     nodes: BTreeMap<NodeId, Seen>,
@@ -24,8 +24,8 @@ struct Seen {
 }
 
 impl Foreign {
-    /// It said so. Whether that should be logged. Only known nodes may be given: strangers choose
-    /// their names.
+    /// Notes that the node said so. Returns whether to log it. Only known nodes may be given:
+    /// strangers choose their names.
     pub(crate) fn seen(&mut self, node: NodeId, now: Time) -> bool {
         let known = self.nodes.get(&node).filter(|seen| seen.is_fresh(now));
         let said = known.map(|seen| seen.said);
@@ -35,12 +35,12 @@ impl Foreign {
         due
     }
 
-    /// It is one of us after all.
+    /// Forgets a node that turned out to be of this cluster.
     pub(crate) fn settle(&mut self, node: NodeId) {
         self.nodes.remove(&node);
     }
 
-    /// Who said so lately.
+    /// Returns the nodes that said so lately.
     pub(crate) fn nodes(&self, now: Time) -> impl Iterator<Item = NodeId> {
         let fresh = self.nodes.iter().filter(move |(_, seen)| seen.is_fresh(now));
         fresh.map(|(node, _)| *node)

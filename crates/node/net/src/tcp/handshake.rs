@@ -1,30 +1,30 @@
-//! Who may talk to this node: the judgement over a `Hello` or a `Welcome`. Pure.
+//! Admission of connections to this node: the verdict on a `Hello` or a `Welcome`. Pure.
 
 use quorate_core::{level::Levels, node_id::NodeId};
 use quorate_wire::{Hello, RefusalCode};
 
 use crate::{host::Refused, identity::Identity};
 
-/// What a node asks of who greets it.
+/// Conditions of a node for its greeters.
 #[derive(Clone, Copy, Debug)]
 pub struct Expectation<'a> {
     /// This node.
     pub identity: &'a Identity,
-    /// What it supports: nothing below the group's level.
+    /// Levels that this node supports: none below the group's level.
     pub levels: Levels,
-    /// Whether the greeter's id was removed from the group.
+    /// The greeter's id was removed from the group.
     pub removed: bool,
-    /// Whether there is a place for the greeter.
+    /// The node has room for the greeter.
     pub room: bool,
-    /// Whom it dialled, if it did.
+    /// The dialled node, if this node dialled.
     pub dialled: Option<NodeId>,
     /// The process start of the connected peer with the greeter's id, if there is one that lives.
     pub connected_boot: Option<u32>,
 }
 
-/// `Ok` if the greeter may speak. The order of checks is the order of what an operator must know
-/// first: a foreign cluster explains everything else. Whoever has the cluster's id is a node of it,
-/// known or not: this one may not have heard of it yet ([member-3]).
+/// Returns `Ok` if the greeter is admitted. The order of checks is the order in which an operator
+/// must know the problems: a foreign cluster explains everything else. A greeter with the cluster's
+/// id is a node of it, known or not: this one may not have learned of it yet ([member-3]).
 pub fn judge(expected: &Expectation<'_>, hello: &Hello<'_>) -> Result<(), Refused> {
     let identity = expected.identity;
     let (me, greeter) = (identity.member.node, hello.from.node);
@@ -38,7 +38,7 @@ pub fn judge(expected: &Expectation<'_>, hello: &Hello<'_>) -> Result<(), Refuse
     if hello.cluster != identity.cluster {
         return refuse(
             RefusalCode::ForeignCluster,
-            // Strangers are not told the id: with it they could greet as a peer.
+            // The id is kept from strangers: with it they could greet as a peer.
             format!("node {greeter} does not belong to the cluster of node {me}"),
         );
     }
@@ -86,7 +86,7 @@ pub fn judge(expected: &Expectation<'_>, hello: &Hello<'_>) -> Result<(), Refuse
     Ok(())
 }
 
-/// [level-7] Which of the two nodes needs another release.
+/// [level-7] Says which of the two nodes needs another release.
 fn disagreement(greeter: (NodeId, Levels), own: (NodeId, Levels)) -> String {
     let (old, new) = match greeter.1.newest < own.1.lowest {
         true => (greeter, own),
@@ -210,8 +210,8 @@ mod tests {
         );
     }
 
-    /// Also one that the other side would have to dial, or that came to the wrong address: what it
-    /// has to know first is that it was removed. A stranger is not told who was.
+    /// Also one that the other side would have to dial, or that came to the wrong address: it has
+    /// to know first that it was removed. A stranger does not learn which nodes were.
     #[test]
     fn a_removed_node_is_refused_and_told() {
         for (from, to) in [(3, 2), (1, 2), (3, 1)] {

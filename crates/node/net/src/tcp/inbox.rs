@@ -15,7 +15,7 @@ const KEEP_BYTES: usize = 1 << 20;
 /// A body from this length on gets a buffer of its own: one more system call costs less than the
 /// copy.
 const LONG_BODY_BYTES: usize = 32 << 10;
-/// Memory for long bodies that is kept while nobody uses it.
+/// Memory for long bodies that is kept while unused.
 const FREE_MAX: usize = 32;
 /// Read at once behind a long frame, where another may follow: its header, or some short frames.
 const BETWEEN_BYTES: usize = 4 << 10;
@@ -50,14 +50,14 @@ enum Body {
     Whole(Payload),
 }
 
-/// Memory for the bodies of long frames.
+/// Returns the memory for the bodies of long frames.
 pub(crate) fn pool() -> BlockPool {
     BlockPool::new(STREAM_PIECE_BYTES_MAX, FREE_MAX)
 }
 
 impl Inbox {
-    /// The next whole frame; after it was used, call [`Self::done`]. `None`: more must come. Long
-    /// bodies get their memory from the pool.
+    /// Returns the next whole frame; after it was used, call [`Self::done`]. `None`: more must
+    /// come. Long bodies get their memory from the pool.
     pub(crate) fn next(
         &mut self,
         body_bytes_max: usize,
@@ -97,7 +97,7 @@ impl Inbox {
         }
     }
 
-    /// The frame that was shown is done with.
+    /// Releases the returned frame.
     pub(crate) fn done(&mut self) {
         self.after_long = self.long.take().is_some();
         if !self.after_long {
@@ -105,7 +105,7 @@ impl Inbox {
         }
     }
 
-    /// Everything that came is done with.
+    /// Releases everything received.
     pub(crate) fn discard(&mut self) {
         self.long = None;
         self.after_long = false;
@@ -113,13 +113,13 @@ impl Inbox {
         self.consume(self.end - self.start);
     }
 
-    /// Whether another read is likely to find something, and should be made at once: between the
+    /// Returns whether another read is likely to find data, and should be made at once: between the
     /// parts of long frames.
     pub(crate) const fn reads_on(&self) -> bool {
         self.took_all && (self.after_long || self.long.is_some())
     }
 
-    /// One read of at most `limit` bytes, or of what is missing of a long frame.
+    /// Makes one read of at most `limit` bytes, or of what is missing of a long frame.
     pub(crate) fn read(&mut self, from: &mut Socket, limit: usize) -> Moved {
         if let Some(Long { body: Body::Arriving(body), .. }) = &mut self.long {
             let moved = from.read(body.spare());
@@ -172,7 +172,7 @@ impl Long {
         Self { header, body: Body::Arriving(body) }
     }
 
-    /// The frame, once it is whole.
+    /// Returns the frame, once it is whole.
     fn next(&mut self, body_bytes_max: usize) -> Result<Option<Received<'_>>, Malformed> {
         if let Body::Arriving(body) = &mut self.body {
             let Some(body) = body.take_full() else {
@@ -224,7 +224,8 @@ mod tests {
         out
     }
 
-    /// What was received: byte and length of each body, and whether it can be kept without a copy.
+    /// Collects the received bodies: byte and length of each, and whether it can be kept without a
+    /// copy.
     fn take(inbox: &mut Inbox, seen: &mut Vec<(u8, usize, bool)>) {
         while let Some(received) = inbox.next(BODY_BYTES_MAX, &pool()).unwrap() {
             let Frame::Forward { bytes, .. } = received.frame else {
@@ -276,7 +277,7 @@ mod tests {
         }
     }
 
-    /// Behind a long frame only a little is read, so that the next body goes to its own buffer.
+    /// After a long frame only a little is read, so that the next body goes to its own buffer.
     #[test]
     fn bodies_of_long_frames_in_a_row_are_not_copied() {
         let (mut here, mut there) = pair();

@@ -15,13 +15,13 @@ const SHARED_BYTES_MIN: usize = 4 << 10;
 /// Most pieces of one write.
 const PIECES_MAX: usize = 64;
 
-/// What waits to be sent.
+/// Queue of bytes to send.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     pieces: VecDeque<Piece>,
-    /// How much of the first piece is sent.
+    /// Bytes of the first piece already sent.
     sent: usize,
-    /// How much waits, in all pieces.
+    /// Bytes waiting in all pieces.
     len: usize,
     /// A buffer that is not in use.
     spare: Vec<u8>,
@@ -45,7 +45,7 @@ impl Piece {
 }
 
 impl Outbox {
-    /// How much waits, shared bytes included.
+    /// Returns the number of waiting bytes, shared ones included.
     pub(crate) const fn len(&self) -> usize {
         self.len
     }
@@ -86,7 +86,7 @@ impl Outbox {
         }
     }
 
-    /// Writes everything, as far as it goes, but no more than so many bytes.
+    /// Writes as much as possible, but no more than `limit` bytes.
     pub(crate) fn write(&mut self, to: &mut Socket, limit: usize) -> Moved {
         let mut total = 0;
         while !self.is_empty() && total < limit {
@@ -106,7 +106,7 @@ impl Outbox {
         Moved::Some(total)
     }
 
-    /// One call; with how many bytes were offered.
+    /// Makes one call; returns its outcome and how many bytes were offered.
     fn write_once(&self, to: &mut Socket, limit: usize) -> (Moved, usize) {
         let first = self.pieces.front().map_or(&[][..], |piece| &piece.bytes()[self.sent..]);
         if self.pieces.len() == 1 || first.len() >= limit {
@@ -129,7 +129,7 @@ impl Outbox {
         (to.write_all_of(&slices[..count]), offered)
     }
 
-    /// These were sent: pieces that are through are released.
+    /// Removes bytes that were sent: pieces sent in full are released.
     fn consume(&mut self, count: usize) {
         self.len -= count;
         self.sent += count;

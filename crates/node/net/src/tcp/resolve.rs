@@ -1,4 +1,4 @@
-//! Names of peers to addresses, beside the reactor: a look-up may take seconds.
+//! Name resolution for peers, outside the reactor: a look-up may take seconds.
 
 use std::{
     net::{SocketAddr, ToSocketAddrs},

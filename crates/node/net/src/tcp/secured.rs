@@ -1,8 +1,8 @@
-//! What TLS makes of reads and writes of a socket.
+//! Reads and writes of a socket by TLS.
 //!
-//! One call of a socket moves many records, and a record many bytes: what has come and is not taken
-//! yet is known to the session alone ([`Session::holds_more`]), and so is what was written and has
-//! not left.
+//! One call of a socket moves many records, and a record many bytes: received bytes that are not
+//! taken yet are known to the session alone ([`Session::holds_more`]), and so are written bytes
+//! that have not left.
 
 use std::{
     io::{self, ErrorKind, IoSlice, Write},
@@ -40,7 +40,7 @@ impl<F: AsFd> Write for Wire<'_, F> {
     }
 }
 
-/// What waits for the network, as far as it goes.
+/// Writes the waiting records to the network, as far as possible.
 pub(super) fn flush(fd: &impl AsFd, session: &mut Session) -> Moved {
     match session.flush(&mut Wire(fd)) {
         Ok(true) => Moved::Some(0),
@@ -78,7 +78,7 @@ pub(super) fn read(fd: &impl AsFd, session: &mut Session, into: &mut [u8]) -> Mo
     }
 }
 
-/// As much of these pieces as the network takes, and a little more, which waits.
+/// Writes as much of these pieces as the network takes, and a little more, which waits.
 pub(super) fn write(fd: &impl AsFd, session: &mut Session, pieces: &[IoSlice<'_>]) -> Moved {
     let mut rest = pieces.to_vec();
     let mut rest = rest.as_mut_slice();

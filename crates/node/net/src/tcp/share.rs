@@ -1,8 +1,8 @@
-//! What connections with peers may take of a link that datagrams need: what these leave, and a
-//! tenth in any case ([rate-4]).
+//! Share of connections with peers in a link that datagrams need: what these leave, and a tenth in
+//! any case ([rate-4]).
 //!
-//! A follower that comes back after a while is owed megabytes. Sent as fast as TCP can, they would
-//! stand before the datagrams of everybody else, heartbeats among them.
+//! A follower that returns after a while is owed megabytes. Sent as fast as TCP can, they would
+//! queue ahead of all other datagrams, heartbeats among them.
 
 use quorate_core::time::Time;
 use quorate_packets::rate::Bucket;
@@ -11,13 +11,13 @@ use quorate_packets::rate::Bucket;
 const DIVISOR: u64 = 10;
 /// Connections and datagrams together, in percent of the link.
 const BOTH_PERCENT: u64 = 95;
-/// How often it is looked what datagrams take.
+/// Interval of measuring the rate of datagrams.
 const LOOK_US: u64 = 10_000;
-/// What leaves at once, in parts of a second of the share.
+/// Bursts per second: each is this part of a second of the share.
 const BURSTS_PER_SECOND: u64 = 50;
 /// And at least this, so that a call of the kernel is worth it.
 const BURST_BYTES_MIN: u64 = 16 << 10;
-/// What waits for a peer that datagrams do not reach; more would be old when it comes.
+/// Bytes that may wait for a peer that datagrams do not reach; more would be old on arrival.
 pub(crate) const UNREACHED_BYTES_MAX: usize = 256 << 10;
 
 /// The share of all connections with peers together.
@@ -28,12 +28,12 @@ pub(crate) struct Share {
     link_bytes_s: u64,
     /// Bytes of datagrams that had left, when that was looked at last.
     datagrams: (u64, Time),
-    /// What they take lately, in bytes per second: rises at once, falls slowly.
+    /// Recent rate of datagrams, in bytes per second: rises at once, falls slowly.
     taken_bytes_s: u64,
 }
 
 impl Share {
-    /// Of a link that carries so much.
+    /// Returns the share of a link with this capacity.
     pub(crate) fn of(link_bytes_s: u64, now: Time) -> Self {
         let rate = (link_bytes_s / DIVISOR).max(1);
         let burst = (rate / BURSTS_PER_SECOND).max(BURST_BYTES_MIN);
@@ -46,7 +46,7 @@ impl Share {
         }
     }
 
-    /// So many bytes of datagrams have left, ever.
+    /// Notes the total of bytes that left in datagrams.
     pub(crate) fn note(&mut self, sent_bytes: u64, now: Time) {
         let (before, at) = self.datagrams;
         let us = now.since_us(at);
@@ -67,13 +67,13 @@ impl Share {
         self.bucket.level(now)
     }
 
-    /// These left.
+    /// Notes that these bytes left.
     pub(crate) fn took(&mut self, bytes: usize, now: Time) {
         let left = self.bucket.level(now);
         self.bucket.take(bytes.min(left), now);
     }
 
-    /// When it is worth while to go on.
+    /// Returns when it is worthwhile to go on.
     pub(crate) fn due(&self) -> Time {
         self.bucket.due(self.together)
     }
@@ -83,8 +83,8 @@ impl Share {
 mod tests {
     use super::*;
 
-    /// What sends `datagrams` bytes per second for so long, beside connections that send what they
-    /// may: what those sent in the last second of it.
+    /// Sends `datagrams` bytes per second for `seconds`, next to connections that send as much as
+    /// allowed. Returns the bytes of connections in the last second.
     fn beside(share: &mut Share, datagrams: u64, seconds: u64, from: Time) -> u64 {
         let mut sent = 0;
         for ms in 1..=seconds * 1000 {
@@ -100,7 +100,7 @@ mod tests {
         sent
     }
 
-    /// A snapshot takes what nobody else needs, and makes room at once.
+    /// A snapshot takes the bandwidth that nothing else needs, and makes room at once.
     #[test]
     fn connections_take_what_datagrams_leave() {
         const LINK: u64 = 12_500_000;

@@ -23,7 +23,7 @@ use rustix::{
 
 use super::secured;
 
-/// How a read or write ended.
+/// Outcome of a read or write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Moved {
     /// This number of bytes; more may be possible.
@@ -38,7 +38,7 @@ pub(crate) enum Moved {
 #[derive(Debug)]
 pub(crate) struct Socket {
     fd: OwnedFd,
-    /// What stands between its bytes and the network, if anything does.
+    /// TLS session between its bytes and the network, if there is one.
     session: Option<Box<Session>>,
 }
 
@@ -54,7 +54,8 @@ impl From<OwnedFd> for Socket {
     }
 }
 
-/// The next connection that waits, if any. Those that went away while waiting are passed over.
+/// Accepts the next connection that waits, if there is one. Those that disconnected while waiting
+/// are skipped.
 pub(crate) fn accept(listener: impl AsFd) -> io::Result<Option<Socket>> {
     loop {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -68,7 +69,7 @@ pub(crate) fn accept(listener: impl AsFd) -> io::Result<Option<Socket>> {
 }
 
 impl Socket {
-    /// Starts a connection; readiness to write tells how it went ([`Self::dialled`]).
+    /// Starts a connection; readiness to write shows that it ended ([`Self::dialled`]).
     pub(crate) fn dial(address: SocketAddr) -> io::Result<Self> {
         let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -79,14 +80,14 @@ impl Socket {
         }
     }
 
-    /// Whether the connection that [`Self::dial`] started stands.
+    /// Checks that the connection started by [`Self::dial`] is established.
     pub(crate) fn dialled(&self) -> io::Result<()> {
         Ok(sockopt::socket_error(&self.fd)??)
     }
 
-    /// Small messages leave at once, and a peer that says nothing for `silence_ms`, not even by its
-    /// kernel, is gone: without this a peer whose machine lost power would look connected for
-    /// hours.
+    /// Sets the options for a peer: small messages leave at once, and a peer that says nothing for
+    /// `silence_ms`, not even by its kernel, is gone. Without this a peer whose machine lost power
+    /// would look connected for hours.
     pub(crate) fn tune_for_peer(&self, silence_ms: u32) -> io::Result<()> {
         let probe = Duration::from_millis(u64::from(silence_ms) / 4).max(Duration::from_secs(1));
         sockopt::set_tcp_nodelay(&self.fd, true)?;
@@ -113,32 +114,33 @@ impl Socket {
         self
     }
 
-    /// The session, if there is one.
+    /// Returns the session, if there is one.
     pub(crate) fn session(&self) -> Option<&Session> {
         self.session.as_deref()
     }
 
-    /// Whether bytes of the connection can pass: both sides are known, if they have to be.
+    /// Returns whether bytes of the connection can pass: both sides are authenticated, if they have
+    /// to be.
     pub(crate) fn is_established(&self) -> bool {
         self.session().is_none_or(Session::is_established)
     }
 
-    /// Why the session ended, if it did not end well.
+    /// Returns why the session ended, if it did not end well.
     pub(crate) fn failure(&self) -> Option<&str> {
         self.session()?.failure()
     }
 
-    /// Whether a read finds something that the poller does not know of.
+    /// Returns whether a read finds data that the poller does not know of.
     pub(crate) fn holds_more(&self) -> bool {
         self.session().is_some_and(Session::holds_more)
     }
 
-    /// Whether bytes that were written have not left.
+    /// Returns whether written bytes have not left.
     pub(crate) fn has_unsent(&self) -> bool {
         self.session().is_some_and(Session::has_unsent)
     }
 
-    /// Whether readiness to write is worth waiting for, if the connection has output.
+    /// Returns whether to wait for readiness to write, given whether the connection has output.
     pub(crate) fn waits_to_write(&self, has_output: bool) -> bool {
         self.has_unsent() || (has_output && self.is_established())
     }
@@ -151,7 +153,7 @@ impl Socket {
         }
     }
 
-    /// One read, of at most the buffer's length.
+    /// Makes one read, of at most the buffer's length.
     pub(crate) fn read(&mut self, into: &mut [u8]) -> Moved {
         if let Some(session) = &mut self.session {
             return secured::read(&self.fd, session, into);
@@ -164,7 +166,7 @@ impl Socket {
         }
     }
 
-    /// One write, as far as it goes.
+    /// Makes one write, as far as possible.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> Moved {
         if let Some(session) = &mut self.session {
             return secured::write(&self.fd, session, &[IoSlice::new(bytes)]);
@@ -176,7 +178,7 @@ impl Socket {
         }
     }
 
-    /// One write of several pieces in a row, as far as it goes.
+    /// Makes one write of several pieces in a row, as far as possible.
     pub(crate) fn write_all_of(&mut self, pieces: &[IoSlice<'_>]) -> Moved {
         if let Some(session) = &mut self.session {
             return secured::write(&self.fd, session, pieces);
@@ -189,8 +191,8 @@ impl Socket {
         }
     }
 
-    /// Nothing will be written any more; what was is still delivered. A connection that is broken
-    /// already is left as it is. To be said again while there is something unsent.
+    /// Ends the output; bytes already written are still delivered. A connection that is broken
+    /// already is left as it is. To be repeated while there is something unsent.
     pub(crate) fn finish_writing(&mut self) {
         if let Some(session) = &mut self.session {
             session.finish();
@@ -201,13 +203,13 @@ impl Socket {
         let _ = rustix::net::shutdown(&self.fd, Shutdown::Write);
     }
 
-    /// The other end is told of no orderly end once this is closed: what is not delivered is
-    /// dropped. Sockets that are not TCP end as ever.
+    /// Makes the close an abrupt one for the other end: data that is not delivered is dropped.
+    /// Sockets that are not TCP end as usual.
     pub(crate) fn reset_at_close(&self) {
         let _ = sockopt::set_socket_linger(&self.fd, Some(Duration::ZERO));
     }
 
-    /// Both ends of a client's connection, in Redis' form.
+    /// Returns both ends of a client's connection, in Redis' form.
     pub(crate) fn ends(&self) -> Endpoints {
         let text = |address: Option<SocketAddrAny>| match address.map(SocketAddr::try_from) {
             Some(Ok(address)) => address.to_string(),
@@ -221,12 +223,12 @@ impl Socket {
         }
     }
 
-    /// Who is at the other end, without the port: strangers choose that.
+    /// Returns the host at the other end, without the port: strangers choose that.
     pub(crate) fn remote_host(&self) -> String {
         self.remote_ip().map_or_else(|| "a peer that is gone".to_owned(), |ip| ip.to_string())
     }
 
-    /// The address of the other end, if it is there.
+    /// Returns the address of the other end, if it is there.
     pub(crate) fn remote_ip(&self) -> Option<IpAddr> {
         let address = rustix::net::getpeername(&self.fd).ok().flatten()?;
         SocketAddr::try_from(address).ok().map(|address| address.ip())

@@ -65,7 +65,7 @@ fn unconnected() -> TcpStream {
     common::patient(TcpStream::from(socket.unwrap()))
 }
 
-/// The kernel completes the connection; nobody has accepted it yet.
+/// The kernel completes the connection; it is not accepted yet.
 fn connect(socket: TcpStream, address: &str) -> TcpStream {
     let address: SocketAddr = address.parse().unwrap();
     rustix::net::connect(&socket, &address).unwrap();

@@ -69,7 +69,7 @@ fn the_front_is_told_by_which_listener_a_client_came() {
     let doors = node.shared.lock().doors.clone();
     let expected = [Door::Streams, Door::Commands, Door::Commands, Door::Streams, Door::StreamsRaw];
     assert_eq!(doors, expected);
-    // A node that stops takes nobody any more at either, and finishes what it has.
+    // A node that stops accepts no more clients at either, and finishes what it has.
     node.stop();
     assert_eq!(read_to_end(&mut stream), b"");
 }
@@ -90,7 +90,8 @@ fn a_command_in_pieces_is_one_command() {
     assert!(read(&mut client, line.len()) == line);
 }
 
-/// The front takes nothing: the reactor stops reading, TCP tells the client, nothing piles up here.
+/// The front takes nothing: the reactor stops reading, TCP pushes back on the client, nothing piles
+/// up here.
 #[test]
 fn back_pressure_reaches_the_client_and_ends() {
     let node = lone(Limits::default(), &[]);
@@ -128,7 +129,7 @@ fn back_pressure_reaches_the_client_and_ends() {
     writer.join().unwrap();
 }
 
-/// The node has enough to do: nobody is read, until it has much less.
+/// A full node reads no client until it has much less to do.
 #[test]
 fn a_full_host_reads_no_client_until_it_is_well_below() {
     let node = lone(Limits::default(), &[]);

@@ -52,7 +52,7 @@ fn keys(text: &str) -> KeyFile {
     KeyFile::read(file.path()).unwrap()
 }
 
-/// How a node reaches another, and why not better.
+/// Returns how a node reaches another, and why not better.
 fn way(node: &Node, to: u32) -> Option<(Way, Option<String>)> {
     let status = node.handle.status().unwrap();
     let peer = status.peers.into_iter().find(|peer| peer.member.node == NodeId(to))?;
@@ -99,7 +99,7 @@ fn best(nodes: &[Bound]) -> Way {
     }
 }
 
-/// Whether what is sent to a group of IPv6 on loopback comes back.
+/// Returns whether datagrams to an IPv6 group on loopback arrive.
 fn has_groups_of_ipv6() -> bool {
     let local = "[::1]:0".parse().unwrap();
     let heard = Udp::bind(local, 1 << 16).and_then(|one| {
@@ -196,7 +196,7 @@ fn frames_of_the_protocol_go_by_datagrams_and_the_rest_by_connections() {
     }
 }
 
-/// Who takes no datagrams is reached by TCP, and says why.
+/// A peer that takes no datagrams is reached by TCP, and the status says why.
 #[test]
 fn a_peer_without_datagrams_or_with_another_key_is_reached_by_tcp() {
     let (mut one, mut two) = (wanted(Way::Udp), wanted(Way::Udp));
@@ -207,7 +207,7 @@ fn a_peer_without_datagrams_or_with_another_key_is_reached_by_tcp() {
     pass((&nodes[0], 1), (&nodes[1], 2), b"by TCP");
     drop(nodes);
 
-    // [pkt-3] What was made with another key is nobody's.
+    // [pkt-3] A datagram made with another key is dropped.
     one.keys = Some(keys(KEY));
     two.keys = Some(keys(&NEXT_KEY.replace("2 ", "1 ")));
     let nodes = run(vec![start(1, &one), start(2, &two)]);
@@ -221,7 +221,7 @@ fn a_peer_without_datagrams_or_with_another_key_is_reached_by_tcp() {
     pass((&nodes[0], 1), (&nodes[1], 2), b"by TCP");
     drop(nodes);
 
-    // A key on one side alone is told at once.
+    // A key on one side alone is reported at once.
     two.keys = None;
     let nodes = run(vec![start(1, &one), start(2, &two)]);
     nodes[1].shared.wait_event(&Event::Up(NodeId(1), 1));
@@ -268,7 +268,7 @@ fn keys_are_exchanged_while_nodes_run() {
     for node in &nodes {
         node.handle.rekey(both.clone());
     }
-    // The older key goes; a node that still sent with it would not be heard.
+    // The older key is removed; a node that still sent with it would not be accepted.
     for node in &nodes {
         node.handle.rekey(newer.clone());
     }
@@ -287,7 +287,8 @@ fn keys_are_exchanged_while_nodes_run() {
     }
 }
 
-/// G26: whoever reaches the port changes nothing, says nothing in a member's name, and is counted.
+/// G26: a stranger that reaches the port changes nothing, sends nothing in a member's name, and is
+/// counted.
 #[test]
 fn what_strangers_send_is_dropped_and_counted() {
     for kind in [Way::Udp, Way::Chain, Way::Multicast] {
@@ -338,7 +339,7 @@ fn what_strangers_send_is_dropped_and_counted() {
     }
 }
 
-/// What a peer says of its datagrams is believed as little as its frames.
+/// A peer's introduction of its datagrams is trusted as little as its frames.
 #[test]
 fn what_a_peer_says_of_its_datagrams_may_be_nonsense() {
     let wanted = wanted(Way::Udp);

@@ -70,8 +70,8 @@ fn all_who_ask_for_a_snapshot_hear_its_end() {
     assert_eq!(again.join().unwrap(), Err(SnapshotError::Failed(why())));
 }
 
-/// Each hears the end of what it asked itself, whatever the order; an answer that nobody waits for
-/// is passed over.
+/// Each caller gets the outcome of its own request, in any order; an answer without a waiting
+/// caller is skipped.
 #[test]
 fn everybody_who_asks_the_group_hears_what_came_of_it() {
     let limits = Limits { commands_max: 2, ..Limits::default() };

@@ -91,7 +91,8 @@ fn a_founder_that_talks_nonsense_is_a_reason_and_no_crash() {
         heard.push(text.rsplit(": ").next().unwrap().to_owned());
         over.set(heard.len() == 3);
     });
-    // The third attempt ends as the second did, so it is told again only when the port is closed.
+    // The third attempt ends as the second did, so it is reported again only when the port is
+    // closed.
     assert_eq!(answer, Err(JoinError::Stopped));
     assert_eq!(heard[..2], ["not a quorate frame", "the connection was closed without an answer"]);
     server.join().unwrap();

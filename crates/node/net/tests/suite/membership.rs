@@ -1,5 +1,5 @@
-//! Who the peers are changes while a node runs: new ones, other addresses, removed ones, and those
-//! of whom nobody has told it yet.
+//! Changes of the peers while a node runs: new ones, other addresses, removed ones, and those that
+//! the node has not learned of yet.
 
 use crate::common::{Bound, Event, Node, Raw, Start, Task, hello, lone};
 use quorate_core::{
@@ -44,7 +44,7 @@ fn wait_notice(node: &Node, what: &str) {
     }
 }
 
-/// A joiner has the highest id, so it is the one that dials: nobody has to know it.
+/// A joiner has the highest id, so it is the one that dials: the others need not know it.
 #[test]
 fn a_node_that_nobody_has_heard_of_is_let_in_and_answered() {
     let (one, two) = (Start::node(1).bind(), Start::node(2).bind());
@@ -124,7 +124,7 @@ fn a_removed_node_is_refused_and_told_whichever_side_dials() {
     }
 }
 
-/// It has a moment to hear what was decided; then it is told, and goes.
+/// A removed peer has a moment to learn what was decided; then it is notified and disconnected.
 #[test]
 fn a_peer_that_is_removed_while_it_is_connected_is_told() {
     let limits = Limits { parting_ms: 1_000, ..hasty() };
@@ -176,12 +176,12 @@ fn who_is_too_old_for_the_level_is_told_and_refused() {
     let answer = again.answer();
     assert!(answer.starts_with("Version: node 2 supports level 8"), "{answer}");
     speak(&node, &mut other, 3, 3);
-    // The release that it was told to install.
+    // The release that it was asked to install.
     let mut new = Raw::greet(&node, hello(2));
     speak(&node, &mut new, 2, 4);
 }
 
-/// A node that was away when it was removed hears of it from its peers alone; one of them may be
+/// A node that was away when it was removed learns of it from its peers alone; one of them may be
 /// wrong.
 #[test]
 fn most_peers_must_say_that_a_node_was_removed() {
@@ -200,8 +200,9 @@ fn most_peers_must_say_that_a_node_was_removed() {
     node.shared.wait_event(&Event::Removed);
 }
 
-/// Whoever has the cluster's id may say any node's. They are as many as there can be nodes, those
-/// that say nothing make room, and none of them is in the way of one that the table has.
+/// A stranger with the cluster's id may claim any node's. Their number is bounded by that of
+/// possible nodes, those that say nothing make room, and none of them is in the way of one that the
+/// table has.
 #[test]
 fn a_flood_of_unknown_nodes_is_bounded() {
     let limits = Limits { handshake_ms: 60_000, ..Limits::default() };

@@ -79,7 +79,7 @@ fn a_frame_that_arrives_byte_by_byte_is_one_frame() {
     node.shared.wait_event(&expected);
 }
 
-/// What is said leaves before the write of the same turn begins (design §5).
+/// Messages leave before the write of the same turn begins (design §5).
 #[test]
 fn sends_leave_before_submit() {
     let node = lone(Limits::default(), &[2]);
@@ -162,7 +162,7 @@ fn a_peer_with_a_newer_frame_format_hears_why() {
     assert_eq!(raw.answer(), "end");
 }
 
-/// Both real ends: the dialler hears the reason, goes on trying, and says it once.
+/// Both real ends: the dialler receives the reason, keeps trying, and logs it once.
 #[test]
 fn nodes_of_two_clusters_never_connect() {
     let bounds =
@@ -172,7 +172,7 @@ fn nodes_of_two_clusters_never_connect() {
         node.wait_stats("several refusals", |stats| stats.refusals >= 4);
         assert!(node.shared.lock().events.is_empty());
         assert_eq!(node.handle.metrics().unwrap().stats.peers_connected, 0);
-        // Both tell their operators.
+        // Both notify their operators.
         let notices = node.handle.status().unwrap().notices;
         let expected = format!("node {other} at ");
         assert!(notices[0].starts_with(&expected), "{notices:?}");
@@ -197,7 +197,7 @@ fn a_peer_of_our_own_cluster_is_never_called_foreign() {
     node.shared.wait_event(&Event::Up(NodeId(2), 1));
     assert!(node.handle.status().unwrap().notices.is_empty());
     assert!(foreign(&stranger).is_empty());
-    // Somebody who only asks before it founds a cluster, and somebody whom nobody knows.
+    // A node that only asks before it founds a cluster, and an unknown node.
     let asks = Hello { cluster: NO_CLUSTER, ..hello(3) };
     assert!(foreign(&asks).is_empty());
     let unknown = Hello { cluster: CLUSTER + 1, ..hello(9) };
@@ -277,8 +277,8 @@ fn a_peer_that_does_not_read_delays_nobody_and_its_queue_is_bounded() {
     assert_eq!(stats.drops_full, lost);
 }
 
-/// What goes to several is lost for those whose queues are full, and for nobody else; the bytes are
-/// released when nobody needs them any more.
+/// A message to several peers is lost for those whose queues are full, and for no others; the bytes
+/// are released when they are not needed any more.
 #[test]
 fn what_goes_to_several_reaches_all_that_have_room() {
     const BODY: usize = 100_000;

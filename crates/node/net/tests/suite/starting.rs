@@ -1,4 +1,4 @@
-//! The peer address of a node that starts, and what a founder is told before it founds.
+//! The peer address of a node that starts, and the answers to a founder before it founds.
 
 use std::{
     io::{Read, Write},
@@ -26,7 +26,7 @@ fn connect(address: &str) -> Raw {
     Raw::over(patient(TcpStream::connect(address).unwrap()))
 }
 
-/// What a hello gets; the connection ends with it.
+/// Returns the answer to a hello; the connection ends with it.
 fn answer(address: &str, hello: &Hello<'_>) -> String {
     let mut raw = connect(address);
     raw.say(hello);
@@ -55,7 +55,7 @@ fn a_starting_node_says_whether_it_belongs_to_a_cluster() {
     assert_eq!(ours, "Starting: node 1 is starting");
 }
 
-/// Who joins goes on asking, whichever it hears.
+/// A joining node keeps asking after either answer.
 #[test]
 fn a_join_is_answered_and_waits() {
     let (listeners, address) = listen();
@@ -143,7 +143,7 @@ fn a_founder_finds_those_that_belong_to_a_cluster() {
     assert!(running.shared.lock().events.is_empty(), "nothing changed");
 }
 
-/// Somebody accepts, and says nothing or nonsense: a founder does not wait forever.
+/// A listener accepts, and says nothing or nonsense: a founder does not wait forever.
 #[test]
 fn a_founder_does_not_wait_for_who_does_not_answer() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();

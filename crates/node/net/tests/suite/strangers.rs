@@ -1,5 +1,5 @@
-//! Who connects in the name of a peer and is not it: a hello proves nothing, so it takes nothing
-//! away from a connection that lives.
+//! Connections in the name of a peer by another process: a hello proves nothing, so it takes
+//! nothing away from a connection that lives.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -35,7 +35,7 @@ fn speak(node: &Node, raw: &mut Raw, id: u64) {
     node.shared.wait_event(&Event::Read(NodeId(2), id));
 }
 
-/// Whether what node 1 says to node 2 arrives here.
+/// Returns whether messages of node 1 to node 2 arrive here.
 fn is_used(node: &Node, raw: &mut Raw, id: u64) -> bool {
     let ask = Task::Ask(NodeId(2), id);
     node.shared.change(|world| world.tasks.push_back(ask));

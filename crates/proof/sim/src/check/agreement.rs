@@ -36,14 +36,14 @@ struct Extent {
 pub struct Agreement {
     /// The eras from each slot on that began one; what judges a slot is the last at or below it.
     eras: Vec<(Slot, Eras)>,
-    /// By their first slots; together they are all slots that somebody voted for.
+    /// By their first slots; together they are all slots with a vote.
     extents: BTreeMap<Slot, Extent>,
     /// Every slot below is chosen.
     chosen_to: Slot,
 }
 
 impl Agreement {
-    /// Nobody voted yet.
+    /// Returns the state before any vote.
     pub fn new(founding: Configuration) -> Self {
         Self {
             eras: vec![(Slot::FIRST, Eras::founded(founding))],
@@ -87,7 +87,8 @@ impl Agreement {
         Ok(())
     }
 
-    /// [decide-1] What judges a slot is known when all before it are chosen.
+    /// [decide-1] Advances the chosen prefix: the configuration that judges a slot is known when
+    /// all before it are chosen.
     fn choose(&mut self) {
         while let Some(extent) = self.extents.get(&self.chosen_to)
             && let Some((ballot, value)) = self.quorum_in(self.chosen_to, extent)
@@ -131,14 +132,15 @@ impl Agreement {
         }
     }
 
-    /// The ballot in which the votes of these slots are a quorum, and for what.
+    /// Returns the ballot in which the votes of these slots are a quorum, and the value.
     fn quorum_in(&self, from: Slot, extent: &Extent) -> Option<(Ballot, Value)> {
         let mut ballots = extent.votes.iter();
         let decided = ballots.find(|(ballot, _)| self.is_quorum(from, extent, **ballot));
         decided.map(|(ballot, votes)| (*ballot, votes.value))
     }
 
-    /// [era-5], [class-4] Whether the votes of this ballot decide slots below which all is chosen.
+    /// [era-5], [class-4] Returns whether the votes of this ballot decide slots below which all is
+    /// chosen.
     fn is_quorum(&self, from: Slot, extent: &Extent, ballot: Ballot) -> bool {
         let at = self.eras.partition_point(|(begin, _)| *begin <= from);
         let (_, eras) = &self.eras[at - 1];
@@ -195,13 +197,13 @@ impl Agreement {
         Err(Violation::new("acknowledged", detail))
     }
 
-    /// What was chosen in a slot.
+    /// Returns the value chosen in a slot.
     pub fn chosen(&self, slot: Slot) -> Option<Value> {
         let mut chosen = self.chosen_in(SlotRange::new(slot, slot.next()));
         chosen.find_map(|(_, chosen)| Some(chosen?.1))
     }
 
-    /// Every slot below is chosen.
+    /// Returns the end of the chosen prefix.
     pub fn chosen_to(&self) -> Slot {
         self.chosen_to
     }

@@ -2,7 +2,7 @@
 
 use super::{Verdict, Violation};
 
-/// Something that holds bytes, how many it holds, and how many it may.
+/// Checks a holder of bytes against its limit.
 ///
 /// # Errors
 /// It holds more.

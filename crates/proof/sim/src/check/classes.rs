@@ -1,5 +1,5 @@
-//! What clients were told who asked for another class than the group's: that a quorum has their
-//! commands in memory ([less-4]), or on its disks ([last-3]).
+//! Replies to clients that asked for another class than the group's: a quorum has their commands in
+//! memory ([less-4]), or on its disks ([last-3]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,17 +13,17 @@ use quorate_replica::service::CommandId;
 
 use super::{Verdict, Violation, is_quorum};
 
-/// What became of a command, by the hash that it is known by.
+/// Fate of a command, by its hash.
 #[derive(Debug, Default)]
 struct Fate {
-    /// How much had been lost when it was asked for.
+    /// Number of losses when it was requested.
     losses: u64,
-    /// Where it is, as its client was told before it was executed.
+    /// Slot of the command, as reported to its client before execution.
     told: Option<Slot>,
     executed: Option<CommandId>,
 }
 
-/// What is on the disk of a node.
+/// Contents of a node's disk.
 #[derive(Debug, Default)]
 struct OnDisk {
     /// The last word of its log about each slot of a batch.
@@ -36,20 +36,20 @@ struct OnDisk {
 #[derive(Debug, Default)]
 pub struct Classes {
     fates: BTreeMap<u64, Fate>,
-    /// What clients were told of and nobody has executed yet, by slot.
+    /// Commands reported to clients and not executed by any node yet, by slot.
     owed: BTreeSet<(Slot, u64)>,
     disks: BTreeMap<usize, OnDisk>,
 }
 
 impl Classes {
-    /// Somebody asks. `losses`: how often a memory or a disk lost anything so far.
+    /// Registers a request. `losses` counts the losses of memory or disk until now.
     pub fn asked(&mut self, command: u64, losses: u64) {
         let fate = Fate { losses, ..Fate::default() };
         self.fates.insert(command, fate);
     }
 
-    /// Its client hears that it is in the memory of a quorum, in this slot, which is so or not:
-    /// `quorum`.
+    /// Checks a report to a client that its command is in the memory of a quorum, in this slot,
+    /// which is true or not: `quorum`.
     ///
     /// # Errors
     /// It is not, or the command was executed elsewhere, though nothing was lost.
@@ -67,10 +67,11 @@ impl Classes {
         fate.judge(losses)
     }
 
-    /// A node executed a command, of whomever.
+    /// A node executed a command of any client.
     ///
     /// # Errors
-    /// It was executed already, or its client was told of another slot, though nothing was lost.
+    /// It was executed already, or another slot was reported to its client, though nothing was
+    /// lost.
     pub fn executed(&mut self, command: u64, id: CommandId, losses: u64) -> Verdict {
         let Some(fate) = self.fates.get_mut(&command) else {
             return Ok(());
@@ -89,7 +90,7 @@ impl Classes {
     /// A node has applied everything below.
     ///
     /// # Errors
-    /// A client was told of a slot below, its command was not in it, and nothing was lost.
+    /// A slot below was reported to a client, its command was not in it, and nothing was lost.
     pub fn applied(&mut self, to: Slot, losses: u64) -> Verdict {
         while self.owed.first().is_some_and(|(slot, _)| *slot < to) {
             let owed = self.owed.pop_first();
@@ -107,7 +108,7 @@ impl Classes {
         let (Record::Vote { range, value, .. } | Record::Decided { range, value }) = *record else {
             return;
         };
-        // Nobody asked yet: nothing that is asked for can be here.
+        // Before the first request, no requested command can be here.
         if self.fates.is_empty() {
             return;
         }
@@ -123,13 +124,13 @@ impl Classes {
         disk.snapshot = disk.snapshot.max(to);
     }
 
-    /// A node goes on as somebody who has voted for nothing.
+    /// A node continues as one that has voted for nothing.
     pub fn forgot(&mut self, node: usize) {
         self.disks.remove(&node);
     }
 
-    /// Its client hears that it is on the disks of a quorum, from a node that goes by this
-    /// configuration.
+    /// Checks a report to a client that its command is on the disks of a quorum, from a node that
+    /// goes by this configuration.
     ///
     /// # Errors
     /// It is not.
@@ -162,7 +163,7 @@ impl Classes {
     }
 }
 
-/// The world's name of a member.
+/// Returns the world's index of a member.
 pub fn index(voter: &Voter) -> usize {
     voter.member.node.0 as usize - 1
 }

@@ -1,4 +1,4 @@
-//! What was acknowledged happened once; what was not happened at most as often as it was tried.
+//! Acknowledged commands happened once; others happened at most as often as they were tried.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -56,7 +56,7 @@ impl ExactlyOnce {
         Err(Violation::new("exactly_once", detail))
     }
 
-    /// What a counter has in the end.
+    /// Checks the final value of a counter.
     ///
     /// # Errors
     /// Less than was acknowledged, or more than was tried.
@@ -84,7 +84,7 @@ impl ExactlyOnce {
         Ok(())
     }
 
-    /// Every counter that was touched.
+    /// Returns every counter that was touched.
     pub fn keys(&self) -> Vec<String> {
         self.counters.keys().chain(self.sessions.keys()).cloned().collect()
     }

@@ -8,20 +8,20 @@ use quorate_core::{level::Level, slot::Slot};
 
 use super::{Verdict, Violation};
 
-/// What was seen of the group's level.
+/// Observed levels of the group.
 #[derive(Debug, Default)]
 pub struct Levels {
-    /// Of each level that some node was at: the first and the last position.
+    /// First and last position of each level that some node was at.
     seen: BTreeMap<Level, (Slot, Slot)>,
 }
 
 impl Levels {
-    /// Whether any node was seen above the base level.
+    /// Returns whether any node was seen above the base level.
     pub fn is_raised(&self) -> bool {
         self.seen.keys().any(|level| *level > Level::BASE)
     }
 
-    /// Whether any node was seen at this one.
+    /// Returns whether any node was seen at this level.
     pub fn has_seen(&self, level: Level) -> bool {
         self.seen.contains_key(&level)
     }

@@ -20,7 +20,7 @@ struct State {
 }
 
 impl State {
-    /// The state after an operation with this answer; `None` if it cannot be.
+    /// Returns the state after an operation with this answer; `None` if it cannot be.
     fn after(self, act: Act, answer: Answer) -> Option<Self> {
         let plain = |value| Some(Self { value, expires: false });
         match (act, answer) {
@@ -51,7 +51,7 @@ impl State {
     }
 }
 
-/// What the check found.
+/// Outcome of the check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Judged {
     /// Keys whose history was judged.
@@ -80,8 +80,8 @@ pub fn check(operations: &[Operation]) -> Result<Judged, Violation> {
     Ok(judged)
 }
 
-/// Without unanswered writes of values that nobody ever saw: whether they happened makes no
-/// difference to anybody, and every one of them doubles the search.
+/// Drops unanswered writes of values that were never read: whether they happened makes no
+/// difference to any other operation, and every one of them doubles the search.
 fn relevant<'a>(operations: &[&'a Operation]) -> Vec<&'a Operation> {
     let mut seen = HashSet::new();
     let mut others = false;
@@ -204,7 +204,7 @@ impl Events {
     }
 }
 
-/// Whether there is an order; `None` if that would take too long to find out.
+/// Returns whether there is an order; `None` if the search would take too long.
 fn search(operations: &[&Operation]) -> Option<bool> {
     let mut events = Events::new(operations);
     let mut done = vec![0u64; operations.len().div_ceil(64)];

@@ -8,7 +8,7 @@ use quorate_core::node_id::{Incarnation, Member};
 
 use super::{Verdict, Violation};
 
-/// What each node was in its last life that ran.
+/// State of each node in its last life that ran.
 #[derive(Debug, Default)]
 pub struct Lives {
     last: BTreeMap<usize, Life>,
@@ -22,7 +22,7 @@ struct Life {
 }
 
 impl Lives {
-    /// The incarnation in which a node ran last.
+    /// Returns the incarnation in which a node ran last.
     pub fn incarnation(&self, node: usize) -> Incarnation {
         self.last.get(&node).map_or(Incarnation(0), |life| life.incarnation)
     }
@@ -68,8 +68,8 @@ impl Lives {
         Err(Violation::new("lives", detail))
     }
 
-    /// A process has opened its log: which incarnation it was written in last, and, if released log
-    /// writes are gone, how many. Asked before [`Lives::started`].
+    /// A process has opened its log: the incarnation that wrote it last, and, if released log
+    /// writes are missing, their number. Called before [`Lives::started`].
     ///
     /// # Errors
     /// It was written by a member that this node is not yet, or lost log writes that this member

@@ -1,4 +1,4 @@
-//! The properties, one per file; each is told what happens and says when it is broken.
+//! The properties, one per file; each receives the events and reports when it is broken.
 
 pub mod agreement;
 pub mod bounds;
@@ -27,7 +27,7 @@ use quorate_core::{
 pub struct Violation {
     /// Which property; the name of its file.
     pub property: &'static str,
-    /// What contradicts it.
+    /// Observation that contradicts it.
     pub detail: String,
 }
 
@@ -44,7 +44,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Whether those of its members are a phase-2 quorum.
+/// Returns whether those of its members are a phase-2 quorum.
 pub(crate) fn is_quorum(configuration: &Configuration, has: impl Fn(&Voter) -> bool) -> bool {
     let members = configuration.members().iter().enumerate();
     let who = members.filter(|(_, voter)| has(voter));

@@ -8,11 +8,11 @@ use quorate_replica::service::CommandId;
 
 use super::{Verdict, Violation};
 
-/// What the first node to get there did.
+/// Results of the first node to execute each command.
 #[derive(Debug, Default)]
 pub struct Prefix {
     executed: BTreeMap<CommandId, (u64, u64)>,
-    /// Every slot below was executed by somebody, as far as it holds commands.
+    /// Every slot below was executed by some node, as far as it holds commands.
     seen_to: Slot,
     states: BTreeMap<Slot, u128>,
 }
@@ -59,7 +59,7 @@ impl Prefix {
         Err(Violation::new("prefix", detail))
     }
 
-    /// What was executed in this place.
+    /// Returns the command executed in this place.
     pub fn executed_in(&self, id: CommandId) -> Option<u64> {
         self.executed.get(&id).map(|(command, _)| *command)
     }

@@ -1,4 +1,4 @@
-//! What a ring carries of a member is, word for word, what that member released ([ring-2]).
+//! A member's votes carried by a ring are, word for word, those that it released ([ring-2]).
 
 use std::collections::BTreeSet;
 
@@ -10,19 +10,19 @@ use quorate_core::{
 
 use super::{Verdict, Violation};
 
-/// What members released to rings.
+/// Votes released to rings by members.
 #[derive(Debug, Default)]
 pub struct Rings {
     released: BTreeSet<(Ballot, RingEntry)>,
-    /// How many votes of others were passed on.
+    /// Number of votes of others passed on.
     relayed: u64,
 }
 
 impl Rings {
-    /// A member said this.
+    /// Checks a message of a member.
     ///
     /// # Errors
-    /// It carries a vote that nobody released.
+    /// It carries a vote that its member never released.
     pub fn carries(&mut self, member: Member, vote: &RingVote) -> Verdict {
         for entry in &vote.entries {
             let said = (vote.ballot, *entry);
@@ -41,7 +41,7 @@ impl Rings {
         Ok(())
     }
 
-    /// How many votes of others were passed on.
+    /// Returns the number of votes of others passed on.
     pub const fn relayed(&self) -> u64 {
         self.relayed
     }

@@ -9,7 +9,7 @@ use quorate_core::{
 
 use super::{Verdict, Violation};
 
-/// Who used which ballot, and how far each node's positions are.
+/// Owner of each used ballot, and the last positions of each node.
 #[derive(Debug, Default)]
 pub struct Rounds {
     used: BTreeMap<Ballot, u64>,
@@ -36,7 +36,7 @@ impl Rounds {
         Err(Violation::new("rounds", format!("ballot {ballot} was used in two lives of its node")))
     }
 
-    /// What a node says of itself.
+    /// Checks a node's report of its own state.
     ///
     /// # Errors
     /// Its era or its decided prefix went back.

@@ -14,10 +14,10 @@ fn broken(node: usize, what: &str, found: &[&Found]) -> Verdict {
     Err(Violation::new("scrubs", detail))
 }
 
-/// Of a node on whose disk no bit ever flipped: nothing is damaged there.
+/// Checks a node on whose disk no bit ever flipped: nothing is damaged there.
 ///
 /// # Errors
-/// Its scrub says something is.
+/// Its scrub found damage.
 pub fn sound(node: usize, status: &ScrubStatus) -> Verdict {
     if status.found_total == 0 {
         return Ok(());
@@ -26,11 +26,11 @@ pub fn sound(node: usize, status: &ScrubStatus) -> Verdict {
     broken(node, "says that a sound place is damaged", &found)
 }
 
-/// A scrub of a node on whose disk nothing was damaged for long finds only log writes that stay
-/// where they are, and hold nothing that is needed.
+/// Checks that a scrub of a node on whose disk nothing was damaged for long finds only log writes
+/// that stay where they are, and hold nothing that is needed.
 ///
 /// # Errors
-/// Something else.
+/// It found something else.
 pub fn mended(node: usize, status: &ScrubStatus) -> Verdict {
     let stays = |found: &&Found| (found.kind, found.fate) != (Kind::Log, Fate::Superseded);
     let found: Vec<&Found> = status.found.iter().filter(stays).collect();

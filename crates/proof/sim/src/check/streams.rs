@@ -1,9 +1,9 @@
 //! [stream-4] to [stream-10] Streams are what their writers gave: on every node each is made of
-//! prefixes of the pieces that were opened, one behind the other; where one ended never changes;
-//! what was acknowledged stays.
+//! prefixes of the pieces that were opened, one after the other; the end of a piece never changes;
+//! acknowledged bytes stay.
 //!
-//! Told of every table after every turn, and of everything that fronts hear. It keeps what the
-//! farthest of all tables ever said, and nobody may contradict that.
+//! It sees every table after every turn, and all replies to fronts. It keeps the state of the
+//! farthest of all tables, and no later observation may contradict that.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,11 +28,11 @@ struct Piece {
     end: u64,
     /// A table of this position had it: it was opened before.
     seen_at: Slot,
-    /// Where it ended for good, once some table says that it is closed.
+    /// Final end, once some table shows the piece as closed.
     closed: Option<u64>,
 }
 
-/// What a writer did, and was told.
+/// Actions of a writer, and the replies to it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Written {
     key: u64,
@@ -55,9 +55,9 @@ pub struct Streams {
     acknowledged: BTreeMap<usize, u64>,
     /// Equal tables at equal positions.
     tables: BTreeMap<Slot, Vec<Info>>,
-    /// Somebody asked for that: they may be gone.
+    /// Streams with a request to remove them: they may be gone.
     removing: BTreeSet<Name>,
-    /// What was asked, and what was acknowledged of each stream at that moment.
+    /// Questions, with the acknowledged position of each stream at that moment.
     questions: BTreeMap<StreamTag, (Question, BTreeMap<usize, u64>)>,
     /// Bytes that were read and found right.
     pub read_bytes: u64,
@@ -69,7 +69,7 @@ fn broken(node: usize, detail: impl std::fmt::Display) -> Violation {
     Violation::new("streams", format!("node {}: {detail}", node + 1))
 }
 
-/// Tells a stream from others, those of the same name included.
+/// Returns a key that distinguishes a stream from others, those of the same name included.
 fn key(info: &Info) -> (Name, u64) {
     (info.name.clone(), info.id)
 }
@@ -194,10 +194,10 @@ impl Streams {
         Ok(())
     }
 
-    /// Something that a front did or heard.
+    /// Handles a note of a front.
     ///
     /// # Errors
-    /// It contradicts what was seen before.
+    /// It contradicts an earlier observation.
     pub fn note(&mut self, node: usize, table: &Table, note: &Note) -> Verdict {
         match note {
             Note::Keyed(piece, key) => {
@@ -275,11 +275,11 @@ impl Streams {
         }
     }
 
-    /// [stream-7] All bytes of the named stream below are decided, its writer is told.
+    /// [stream-7] Checks a report to a writer that all bytes of the named stream below are decided.
     fn durable(&mut self, node: usize, table: &Table, name: StreamName, position: u64) -> Verdict {
         let written = self.written.entry(name).or_default();
         let piece = self.pieces.get(&name);
-        // What was removed or trimmed at once was seen by nobody.
+        // A piece removed or trimmed at once was never visible.
         let ids = &self.ids;
         let shown = piece.and_then(|piece| {
             let mut infos = table.infos(None);
@@ -337,8 +337,8 @@ impl Streams {
         Ok(())
     }
 
-    /// [read-1] The table has everything that was acknowledged before the question; or what was
-    /// waited for is there.
+    /// [read-1] Checks that the table has everything that was acknowledged before the question; or
+    /// that the awaited data is there.
     fn looked(&mut self, node: usize, table: &Table, tag: StreamTag) -> Verdict {
         let Some((question, acknowledged)) = self.questions.remove(&tag) else {
             return Err(broken(node, format!("{tag:?} is answered twice")));
@@ -363,7 +363,7 @@ impl Streams {
         Ok(())
     }
 
-    /// In the end a node holds everything that was acknowledged.
+    /// Checks that in the end a node holds everything that was acknowledged.
     ///
     /// # Errors
     /// It does not.

@@ -1,4 +1,5 @@
-//! All properties of nodes together: what each hears of logs, processes, frames and services.
+//! All properties of nodes together: they receive the events of logs, processes, frames and
+//! services.
 
 use quorate_core::{
     ballot::Era,
@@ -21,7 +22,7 @@ use crate::{
     steps::Steps,
 };
 
-/// Who watches a run, and what of each node's log was told of.
+/// Checkers of a run, and the part of each node's log reported to them.
 #[derive(Debug)]
 pub(crate) struct Watch {
     agreement: Agreement,
@@ -33,12 +34,13 @@ pub(crate) struct Watch {
     levels: Levels,
     classes: Classes,
     released: Vec<Released>,
-    /// Written down only if somebody asks for it.
+    /// Recorded only on request.
     pub(crate) steps: Option<Steps>,
 }
 
 impl Watch {
-    /// Nothing happened yet on these nodes, the first of which are the founding members.
+    /// Returns the state before any event on these nodes, the first of which are the founding
+    /// members.
     pub(crate) fn new(nodes: usize, founding: Configuration) -> Self {
         Self {
             agreement: Agreement::new(founding),
@@ -54,23 +56,23 @@ impl Watch {
         }
     }
 
-    /// The hash of the command that nodes executed in this place.
+    /// Returns the hash of the command that nodes executed in this place.
     pub(crate) fn executed_in(&self, id: CommandId) -> Option<u64> {
         self.prefix.executed_in(id)
     }
 
-    /// What is chosen in each slot, as far as all are.
+    /// Returns the value chosen in each slot, up to the first that is not chosen.
     pub(crate) fn chosen(&self) -> impl Iterator<Item = (Slot, Value)> {
         let slots = (Slot::FIRST.0..self.agreement.chosen_to().0).map(Slot);
         slots.filter_map(|slot| Some((slot, self.agreement.chosen(slot)?)))
     }
 
-    /// Number of the first log write of a node's log that was not told of.
+    /// Returns the number of the first log write of a node's log that was not reported.
     pub(crate) fn released_to(&self, node: usize) -> u64 {
         self.released[node].next()
     }
 
-    /// A process ended: what it wrote too early is nobody's.
+    /// A process ended: its premature log writes are discarded.
     pub(crate) fn ended(&mut self, node: usize) {
         self.released[node] = Released::new(self.released[node].next());
     }
@@ -80,22 +82,22 @@ impl Watch {
         self.released[node] = Released::new(next);
     }
 
-    /// The properties of a node's lives.
+    /// Returns the properties of a node's lives.
     pub(crate) fn lives(&mut self) -> &mut Lives {
         &mut self.lives
     }
 
-    /// The properties of feature levels.
+    /// Returns the properties of feature levels.
     pub(crate) fn levels(&mut self) -> &mut Levels {
         &mut self.levels
     }
 
-    /// What clients of other classes were told.
+    /// Returns the checker of other classes.
     pub(crate) fn classes(&mut self) -> &mut Classes {
         &mut self.classes
     }
 
-    /// The properties of promises.
+    /// Returns the properties of promises.
     pub(crate) fn promises(&mut self) -> &mut Promises {
         &mut self.promises
     }
@@ -196,12 +198,12 @@ impl Watch {
         }
     }
 
-    /// How many votes of others were passed on along rings.
+    /// Returns the number of votes of others passed on along rings.
     pub(crate) const fn relayed(&self) -> u64 {
         self.rings.relayed()
     }
 
-    /// How far a process is.
+    /// Checks the progress of a process.
     pub(crate) fn status(&mut self, node: usize, life: u64, era: Era, decided_to: Slot) -> Verdict {
         if let Some(steps) = &mut self.steps {
             steps.decides(node, decided_to);

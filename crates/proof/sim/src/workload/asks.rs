@@ -1,10 +1,11 @@
-//! What clients ask for, by kind.
+//! Requests of clients, by kind.
 
 use super::{Books, Client, Kind, Waiting};
 use crate::{history::Act, node::COMMAND_BYTES_MAX, resp::request};
 
 impl Client {
-    /// The next requests, as bytes. Called when connected, and not waiting unless it pipelines.
+    /// Returns the next requests, as bytes. Called when connected, and not waiting unless it
+    /// pipelines.
     pub fn ask(&mut self, books: &mut Books) -> Vec<u8> {
         let mut out = Vec::new();
         if !matches!(self.kind, Kind::Auditor | Kind::Visitor | Kind::Script)
@@ -160,7 +161,7 @@ impl Client {
         }
     }
 
-    /// What is known of its own key says nothing of what it will read.
+    /// Forgets the expected value of its own key, which no longer predicts its reads.
     pub(super) fn forsake_own_key(&mut self) {
         self.own_generation += 1;
         self.own_value = None;

@@ -1,4 +1,4 @@
-//! What all clients write down, to be judged together.
+//! Records of all clients, to be judged together.
 
 use crate::{check::exactly_once::ExactlyOnce, dice::Dice, history::History};
 
@@ -6,7 +6,7 @@ use crate::{check::exactly_once::ExactlyOnce, dice::Dice, history::History};
 /// stay short enough to be judged.
 const OPERATIONS_PER_KEY: u64 = 60;
 
-/// What all clients write down.
+/// Records of all clients.
 #[derive(Debug, Default)]
 pub struct Books {
     /// Operations on single keys.

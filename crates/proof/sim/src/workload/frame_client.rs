@@ -1,5 +1,5 @@
-//! A client of devices ([offload-22]–[offload-24]): production's machine, without its sockets. Each
-//! of its commands adds one to a key that nobody else counts on.
+//! Client of devices ([offload-22]–[offload-24]): production's machine, without its sockets. Each
+//! of its commands adds one to a key that no other client counts on.
 
 use quorate_client::frames::{
     Done, Outcome,
@@ -16,35 +16,36 @@ use crate::{
     node::hash,
 };
 
-/// What it asks a node for.
+/// Request to a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ask {
     /// A name.
     Lend,
     /// A session for its name.
     Register(Name),
-    /// How the log stands.
+    /// Asks for the position of the log.
     Stand(Name),
     /// To propose a batch, which may get lost like all else.
     Offer(Name, u64, Vec<u8>),
 }
 
-/// What a node says.
+/// Answer of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// Here it is.
     Name(Name),
-    /// So it stands.
+    /// Position of the log.
     Stand(Stand),
 }
 
 impl Ask {
-    /// Whether it gets an answer: whether the others were taken is seen by what is asked next.
+    /// Returns whether the request is answered: the outcome of the others shows in the next
+    /// question.
     pub const fn is_answered(&self) -> bool {
         matches!(self, Self::Lend | Self::Stand(_))
     }
 
-    /// What a node does about it.
+    /// Executes the request at a node.
     pub fn put(&self, clients: &mut dyn FrameClients) -> Option<Answer> {
         match self {
             Self::Lend => clients.lend().ok().map(Answer::Name),
@@ -61,7 +62,7 @@ impl Ask {
     }
 }
 
-/// What leaves: to the network, and to the node it asks.
+/// Output of a client: to the network, and to the node that it asks.
 #[derive(Debug, Default)]
 pub struct Leaving {
     /// Frames.
@@ -81,29 +82,29 @@ pub struct FrameClient {
     pub patience_at: Option<Time>,
     /// When it looks again.
     pub planned: Option<Time>,
-    /// It begins nothing new.
+    /// The client begins nothing new.
     pub done: bool,
-    /// How many sessions it had before this one.
+    /// Number of sessions before this one.
     pub lives: u64,
     mac: [u8; 6],
     name: Option<Name>,
     machine: Option<Machine>,
-    /// What its key has, as it was told.
+    /// Value of its key, as reported to it.
     counted: i64,
-    /// The slots that it was told, and the hash of its command in each.
+    /// The slots reported to it, and the hash of its command in each.
     placed: Vec<(Slot, u64)>,
-    /// What it counted already of those that it knew by frames.
+    /// Part of its count that it learned by frames.
     by_frames: u64,
     dice: Dice,
 }
 
-/// Batches that it has under way at most.
+/// Most batches in flight.
 const OPEN: usize = 4;
-/// How long it waits for a session before it looks again.
+/// Wait for a session before it looks again.
 const SETTLE_US: u64 = 2_000;
 
 impl FrameClient {
-    /// One that has done nothing yet.
+    /// Returns a client that has done nothing yet.
     pub fn new(index: usize, dice: Dice) -> Self {
         let last = u8::try_from(index).unwrap_or(u8::MAX);
         Self {
@@ -127,13 +128,13 @@ impl FrameClient {
         format!("f{}.{}", self.index, self.lives)
     }
 
-    /// Whether it is done, and everything that it began has an outcome.
+    /// Returns whether it is done, and all that it began has an outcome.
     pub fn is_through(&self) -> bool {
         let open = self.machine.as_ref().map_or(0, Machine::open);
         self.done && open == 0
     }
 
-    /// How often it believed that two frames contradicted each other, or that a node lied.
+    /// Returns the number of times that it saw contradictory frames, or a node lie.
     pub fn conflicts(&self) -> u64 {
         self.machine.as_ref().map_or(0, |machine| machine.counts().conflicts)
     }
@@ -145,7 +146,7 @@ impl FrameClient {
         now - std::mem::replace(&mut self.by_frames, now)
     }
 
-    /// What leaves now, and when it looks again by itself.
+    /// Returns the output that leaves now, and the time of the next look.
     pub fn act(&mut self, now: Time) -> (Leaving, Option<Time>) {
         let mut leaving = Leaving::default();
         let again = now.plus_us(SETTLE_US);
@@ -178,7 +179,7 @@ impl FrameClient {
         (leaving, machine.wake_at().map(Time))
     }
 
-    /// A frame reached its station.
+    /// Handles a frame that reached its station.
     pub fn hears(&mut self, now: Time, frame: &[u8], books: &mut ExactlyOnce) -> Verdict {
         if let Some(machine) = &mut self.machine {
             machine.on_frame(now.0, frame);
@@ -186,7 +187,7 @@ impl FrameClient {
         self.take_done(books)
     }
 
-    /// A node answered.
+    /// Handles a node's answer.
     pub fn answered(&mut self, now: Time, answer: &Answer, books: &mut ExactlyOnce) -> Verdict {
         match (answer, &mut self.machine) {
             (Answer::Name(name), None) => self.name = self.name.or(Some(*name)),
@@ -205,7 +206,7 @@ impl FrameClient {
         self.take_done(books)
     }
 
-    /// It asks another node from now on.
+    /// Disconnects; it asks another node from now on.
     pub fn leaves(&mut self) {
         (self.desk, self.patience_at) = (None, None);
         if let Some(machine) = &mut self.machine {
@@ -213,7 +214,7 @@ impl FrameClient {
         }
     }
 
-    /// It asks this one.
+    /// Connects to this node.
     pub fn connected(&mut self, node: usize, life: u64) {
         self.desk = Some((node, life));
         if let Some(machine) = &mut self.machine {
@@ -248,8 +249,8 @@ impl FrameClient {
         Ok(())
     }
 
-    /// In each slot that it was told of nodes executed what it sent; `executed`: the hash of a
-    /// command.
+    /// Checks that in each slot reported to it nodes executed its command; `executed`: the hash of
+    /// a command.
     ///
     /// # Errors
     /// They executed something else, or nothing.
@@ -265,7 +266,7 @@ impl FrameClient {
     }
 }
 
-/// As the front writes it into the log.
+/// Returns the command as the front writes it into the log.
 pub(crate) fn increment(key: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     Encoder(&mut bytes).byte(Op::IncrBy as u8).signed(1).bytes(key.as_bytes());

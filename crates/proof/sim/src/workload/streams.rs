@@ -1,7 +1,7 @@
-//! Clients of byte streams: writers that open, give, close, give up, take over and come back;
-//! readers that look at any position on any node.
+//! Clients of byte streams: writers that open, give, close, give up, take over and return; readers
+//! that look at any position on any node.
 //!
-//! A writer believes that it owns what it opened until it hears otherwise: several write to the
+//! A writer believes that it owns what it opened until it learns otherwise: several write to the
 //! same names.
 
 use std::collections::VecDeque;
@@ -16,14 +16,14 @@ use crate::{
     front::Ask,
 };
 
-/// What the streams of a run are like.
+/// Load of streams in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {
-    /// How many write, and how many read.
+    /// Number of writers, and of readers.
     pub writers: usize,
     /// See above.
     pub readers: usize,
-    /// How many names there are.
+    /// Number of names.
     pub names: u64,
     /// Most bytes given at a time.
     pub gift_bytes_max: u64,
@@ -31,14 +31,14 @@ pub struct Load {
     pub bytes_max: u64,
     /// Undecided bytes of a piece ([stream-8]).
     pub window_bytes: usize,
-    /// What the store may hold in memory.
+    /// Limit of the store's memory.
     pub dirty_bytes_max: usize,
     /// Most time between two requests of a client.
     pub think_us: u64,
 }
 
 impl Load {
-    /// From dice of their own, so that seeds without streams stay what they were.
+    /// Draws from separate dice, so that seeds without streams stay what they were.
     pub fn draw(seed: u64) -> Option<Self> {
         let dice = &mut Dice::new(seed ^ 0x5374_7265_616d_7321);
         dice.chance(1, 3).then(|| Self {
@@ -53,7 +53,7 @@ impl Load {
         })
     }
 
-    /// Nobody writes or reads by itself.
+    /// Returns a load without clients that act by themselves.
     pub fn scripted() -> Self {
         Self {
             writers: 0,
@@ -68,18 +68,18 @@ impl Load {
     }
 }
 
-/// What a client is for.
+/// Role of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// It writes, until it is told to finish what it has.
+    /// Writes, until it has to finish its streams.
     Writer,
-    /// It reads parts of what it finds.
+    /// Reads parts of the streams that it finds.
     Reader,
     /// In the end it writes a stream of its own on one node.
     Visitor,
-    /// It reads everything that one node has, in the end.
+    /// Reads all streams of one node, in the end.
     Auditor,
-    /// It does what a scenario says.
+    /// Follows a scenario.
     Script,
 }
 
@@ -90,7 +90,7 @@ pub struct Piece {
     pub stream: StreamName,
     /// Position in the named stream of its byte 0.
     pub first: u64,
-    /// Of the named stream: behind what was given, and what was acknowledged.
+    /// End of the given bytes in the named stream, and of the acknowledged ones.
     pub given: u64,
     /// See above.
     pub durable: u64,
@@ -101,39 +101,39 @@ pub struct Piece {
 pub struct Streamer {
     /// Position in the world's list.
     pub index: usize,
-    /// What it is for.
+    /// Role of the client.
     pub role: Role,
     /// Its connection, to which node.
     pub connection: Option<(ConnectionId, usize)>,
     /// The only node that it talks to.
     pub home: Option<usize>,
-    /// What it waits for.
+    /// Request that it waits for.
     pub waiting: Option<StreamTag>,
     /// When its patience ends.
     pub patience_at: Option<Time>,
-    /// It begins nothing new, and ends what it has.
+    /// The client begins nothing new, and ends what it has.
     pub done: bool,
     /// Its piece.
     pub piece: Option<Piece>,
-    /// What a script heard; `None` if the connection broke.
+    /// Replies to a script; `None` if the connection broke.
     pub heard: VecDeque<Option<Heard>>,
     dice: Dice,
     load: Load,
     name: Name,
     writer: Writer,
     how: How,
-    /// It opened a piece of this stream, and its last word on it is not said.
+    /// A piece of this stream was opened, and its end is not requested yet.
     owes: bool,
     closing: bool,
     given: u64,
-    /// What an auditor has still to read, and from where.
+    /// Streams that an auditor still has to read, with the positions.
     audits: VecDeque<(Name, u64)>,
     /// A visitor or an auditor is through.
     through: bool,
 }
 
 impl Streamer {
-    /// A client that has done nothing yet.
+    /// Returns a client that has done nothing yet.
     pub fn new(index: usize, role: Role, load: Load, mut dice: Dice) -> Self {
         let writer = Writer(u128::from(dice.word()) << 64 | u128::from(dice.word()));
         let mut streamer = Self {
@@ -181,12 +181,12 @@ impl Streamer {
         Self { home: Some(node), audits, ..Self::new(index, Role::Auditor, load, dice) }
     }
 
-    /// A number that tells writers apart for good.
+    /// Returns a number that permanently distinguishes writers.
     pub fn writer(&self) -> Writer {
         self.writer
     }
 
-    /// Whether it has something left to do in act two.
+    /// Returns whether it has work left in act two.
     pub fn is_busy(&self) -> bool {
         match self.role {
             Role::Writer => self.owes || self.waiting.is_some(),
@@ -196,13 +196,13 @@ impl Streamer {
         }
     }
 
-    /// How long until it does something again.
+    /// Draws the pause before its next action.
     pub fn think(&mut self) -> u64 {
         let most = self.load.think_us;
         self.dice.between(20, most)
     }
 
-    /// The node that it tries next.
+    /// Returns the node that it tries next.
     pub fn choose(&mut self, nodes: usize) -> usize {
         self.home.unwrap_or_else(|| self.dice.index(nodes))
     }
@@ -211,7 +211,7 @@ impl Streamer {
         number_name("s", self.dice.below(self.load.names))
     }
 
-    /// What it does next, if anything.
+    /// Returns its next action, if there is any.
     pub fn acts(&mut self) -> Option<Ask> {
         match self.role {
             Role::Writer => self.writes(),
@@ -232,7 +232,7 @@ impl Streamer {
                 return self.owes.then(|| self.opens());
             }
             if !self.owes && self.dice.chance(1, 4) {
-                // Somebody else, or somewhere else.
+                // Another writer, or another stream.
                 self.writer = Writer(self.writer.0 ^ u128::from(self.dice.word()));
                 self.name = self.any_name();
                 self.how = self.dice.pick(&[How::Create, How::Append, How::Takeover]);
@@ -328,7 +328,7 @@ impl Streamer {
         self.connection = None;
         if self.piece.take().is_some() {
             self.how = How::Continue;
-            // Nobody but itself makes it come back.
+            // Only the client itself decides to return.
             self.owes = self.owes && (self.done || self.dice.chance(3, 4));
         }
         self.closing = false;
@@ -339,10 +339,10 @@ impl Streamer {
         }
     }
 
-    /// It hears something.
+    /// Handles a reply.
     ///
     /// # Errors
-    /// That contradicts what it was told before.
+    /// It contradicts an earlier reply.
     pub fn hears(&mut self, heard: Heard) -> Verdict {
         match &heard {
             Heard::Durable(stream, position) => {

@@ -18,7 +18,7 @@ const HEAL_EVENTS: u64 = 1_000_000;
 impl World {
     // --- The acts.
 
-    /// Act one: everything may happen, for at most `events` events.
+    /// Runs act one: everything may happen, for at most `events` events.
     ///
     /// # Errors
     /// A property is broken.
@@ -31,7 +31,7 @@ impl World {
         Ok(())
     }
 
-    /// Act two: nothing goes wrong any more; the cluster must be whole again, and hold every
+    /// Runs act two: nothing goes wrong any more; the cluster must be whole again, and hold every
     /// acknowledged write.
     ///
     /// # Errors
@@ -57,8 +57,9 @@ impl World {
         whole
     }
 
-    /// [disk-8] Whether a decided value is readable on no node, those who lost it say so, and the
-    /// others are fewer than a quorum, or led by one who lost it: then waiting is all that is done.
+    /// [disk-8] Returns whether a decided value is readable on no node, the nodes that lost it say
+    /// so, and the others are fewer than a quorum, or led by one that lost it: then waiting is all
+    /// that is done.
     fn lost_value(&self) -> bool {
         let replicas = || self.nodes.iter().filter_map(|node| node.running.as_ref());
         let lost = |running: &&Running| running.replica().lost_value().is_some();
@@ -135,7 +136,7 @@ impl World {
         linearizable::verdict(self.books.history.operations())
     }
 
-    /// Whether every node has applied what the farthest one has decided.
+    /// Returns whether every node has applied what the farthest one has decided.
     pub fn is_level(&self) -> bool {
         let farthest = self.nodes.iter().filter_map(|node| node.running.as_ref());
         let farthest = farthest.map(|running| running.replica().node().decided_to()).max();
@@ -200,7 +201,7 @@ impl World {
         Err(Violation::new("convergence", detail))
     }
 
-    /// Whether fewer nodes than a quorum still know their votes.
+    /// Returns whether fewer nodes than a quorum still know their votes.
     fn lost_quorum(&self) -> bool {
         let remembers = |voter: &&Voter| {
             let mut nodes = self.nodes.iter();
@@ -215,8 +216,8 @@ impl World {
         left * 2 <= configuration.weight()
     }
 
-    /// A volatile group without a quorum that remembers: it answers no write, and says why
-    /// ([class-5]). What it was asked before the loss may have been answered rightly.
+    /// Checks a volatile group without a quorum that remembers: it answers no write, and says why
+    /// ([class-5]). Requests before the loss may have been answered rightly.
     fn stands_still(&mut self) -> Verdict {
         self.run_for(2_000_000)?;
         let answered = self.watch.commands();
@@ -227,8 +228,8 @@ impl World {
         for node in &self.nodes {
             let running = node.running.as_ref().expect("healed");
             let status = running.replica().status(node.time(self.now));
-            // [volatile-2] Who was taken back before the loss remembers all that it did as the
-            // member it is now.
+            // [volatile-2] A node that was readmitted before the loss remembers all that it did as
+            // the member it is now.
             let configuration = running.replica().node().configuration();
             let taken_back = configuration.position(node.member()).is_some();
             let forgot = node.member().incarnation.0 > 0 && !taken_back;

@@ -14,9 +14,9 @@ use crate::{
 /// Log writes that do not rot: more than can be in flight ([model-3]).
 pub(super) const NEWEST_WRITES: usize = 8;
 
-/// What may go wrong.
+/// Faults that may still happen.
 pub(super) struct Chaos {
-    /// Whether anything still does.
+    /// Faults still happen.
     goes_on: bool,
     /// Nodes that may forget their votes in this run.
     may_forget: Vec<bool>,
@@ -54,29 +54,29 @@ impl Chaos {
         }
     }
 
-    /// Whether anything still goes wrong.
+    /// Returns whether faults still happen.
     pub(super) fn goes_on(&self) -> bool {
         self.goes_on
     }
 
-    /// Whether any node may forget its votes in this run.
+    /// Returns whether any node may forget its votes in this run.
     pub(super) fn forgets(&self) -> bool {
         self.may_forget.contains(&true)
     }
 
-    /// Whether this node may forget its votes.
+    /// Returns whether this node may forget its votes.
     pub(super) fn may_forget(&self, node: usize) -> bool {
         self.may_forget[node]
     }
 
-    /// A test sets its folder back, so it may.
+    /// Lets a node forget, as a test sets its folder back.
     pub(super) fn let_forget(&mut self, node: usize) {
         self.may_forget[node] = true;
     }
 }
 
 impl World {
-    /// A fault of this kind happens, and the next one is planned.
+    /// Causes a fault of this kind, and plans the next one.
     pub(crate) fn strike(&mut self, index: usize) {
         if !self.chaos.goes_on {
             return;
@@ -140,7 +140,7 @@ impl World {
         self.arrive(node, life, arrival);
     }
 
-    /// Whether this node may be stopped without a chance to write down its votes.
+    /// Returns whether this node may be stopped without a chance to write down its votes.
     pub(super) fn may_crash(&self, node: usize) -> bool {
         self.settings.class == Class::Durable || self.chaos.may_forget(node)
     }
@@ -156,8 +156,8 @@ impl World {
         self.after(down, Event::Start(node));
     }
 
-    /// A node that is nobody's yet may die in the middle of becoming somebody's: at any change of
-    /// its disk up to the one after which it has an identity.
+    /// Makes a node without an identity die while it acquires one: at any change of its disk up to
+    /// the one after which it has an identity.
     pub(crate) fn arm_founding(&mut self, node: usize) {
         if !self.chaos.goes_on
             || !self.has(Fault::FoundingKill)
@@ -173,19 +173,19 @@ impl World {
         }
     }
 
-    /// Whether, and when, the founder dies in the middle of letting a node in.
+    /// Draws whether, and when, the founder dies in the middle of admitting a node.
     pub(crate) fn founder_dies(&mut self) -> Option<u64> {
         let armed = self.chaos.goes_on && self.has(Fault::FoundingKill) && self.may_crash(0);
         (armed && self.dice.chance(1, 4)).then(|| self.dice.below(3))
     }
 
-    /// Whether, and when, a node dies in the middle of marking a clean stop.
+    /// Draws whether, and when, a node dies in the middle of marking a clean stop.
     pub(crate) fn mark_dies(&mut self, node: usize) -> Option<u64> {
         let armed = self.chaos.goes_on && self.has(Fault::IdentityKill) && self.may_crash(node);
         (armed && self.dice.chance(1, 2)).then(|| self.dice.below(3))
     }
 
-    /// A process dies, and the next one while it counts its start: before, within or after the
+    /// Kills a process, and the next one while it counts its start: before, within or after the
     /// change of the identity.
     fn kill_with_identity(&mut self, node: usize) {
         if self.nodes[node].running.is_none() || !self.may_crash(node) {
@@ -195,8 +195,8 @@ impl World {
         self.nodes[node].dies_after = Some(self.dice.below(3));
     }
 
-    /// A process dies, its votes are forgotten, and the next one dies between what it says of that
-    /// in its identity and the first that it writes to its log as another member.
+    /// Kills a process, its votes are forgotten, and the next one dies between the note of that in
+    /// its identity and the first write to its log as another member.
     fn kill_with_incarnation(&mut self, node: usize) {
         let durable = self.settings.class == Class::Durable;
         let spared = !self.chaos.may_forget(node) || durable && self.settings.budget() == 0;
@@ -288,8 +288,8 @@ impl World {
         self.after(wait, Event::DiskCalm(node));
     }
 
-    /// The next write fails; somebody restarts the node later. In a volatile group the process of a
-    /// node that may not forget could not end cleanly, so its disk is spared.
+    /// Makes the next write fail; an operator restarts the node later. In a volatile group the
+    /// process of a node that may not forget could not end cleanly, so its disk is spared.
     fn disk_error(&mut self, node: usize) {
         if !self.may_crash(node) || self.nodes[node].running.is_none() {
             return;
@@ -300,7 +300,7 @@ impl World {
         self.after(wait, Event::Repair { node, life });
     }
 
-    /// The operator replaces what was wrong with a disk by restarting the node.
+    /// Repairs a disk: the operator replaces its faulty part and restarts the node.
     pub(crate) fn repair(&mut self, node: usize, life: u64) {
         if self.nodes[node].life != life {
             return;
@@ -311,7 +311,8 @@ impl World {
         }
     }
 
-    /// Act two's operator: restarts nodes whose log failed or cannot be read back, now and then.
+    /// Makes the rounds of act two's operator: restarts nodes whose log failed or cannot be read
+    /// back, now and then.
     pub(crate) fn make_rounds(&mut self) {
         for node in 0..self.nodes.len() {
             if self.log_failed(node) {
@@ -335,7 +336,8 @@ impl World {
         self.after(wait, Event::DiskRoom(node));
     }
 
-    /// The log may write on in what it has open, and must wait for everything else.
+    /// Takes the descriptors: the log may write on in the files it has open, and must wait for
+    /// everything else.
     fn take_descriptors(&mut self, node: usize) {
         self.nodes[node].disk.set_out_of_descriptors(true);
         self.line(&name(node), "disk", format_args!("no file can be opened"));
@@ -343,8 +345,8 @@ impl World {
         self.after(wait, Event::Descriptors(node));
     }
 
-    /// [model-3] Completed data may rot, but not one of the last D batches together with a crash:
-    /// the damage is done to an old block of a node that may forget, and found at its next start.
+    /// [model-3] Damages an old block: completed data may rot, but not one of the last D batches
+    /// together with a crash. It is a block of a node that may forget, and found at its next start.
     fn rot(&mut self, node: usize) {
         if !self.chaos.may_forget(node) || self.settings.budget() == 0 {
             return;
@@ -362,7 +364,7 @@ impl World {
         }
     }
 
-    /// A node that may forget finds its log without its end, or without anything.
+    /// Makes a node that may forget lose the end of its log, or all of it.
     fn lose_log(&mut self, node: usize) {
         let spared = !self.chaos.may_forget(node) || self.settings.budget() == 0;
         if spared || self.nodes[node].running.is_none() {
@@ -384,7 +386,7 @@ impl World {
         self.after(down, Event::Start(node));
     }
 
-    /// The next failure of the disk of a service, if there are any in this run.
+    /// Plans the next failure of the disk of a service, if there are any in this run.
     pub(crate) fn plan_store_fault(&mut self) {
         if let Some(mean_us) = self.settings.store_faults_us {
             let wait = self.chaos.store_dice.interval(mean_us);
@@ -414,7 +416,7 @@ impl World {
         self.after(wait, Event::StoreCalm(node));
     }
 
-    /// The next time that a process stands still in the midst of a turn, if any does in this run.
+    /// Plans the next stall of a process in the midst of a turn, if there are any in this run.
     pub(crate) fn plan_stall(&mut self) {
         if let Some(mean_us) = self.settings.stalls_us {
             let wait = self.chaos.stall_dice.interval(mean_us);
@@ -422,9 +424,9 @@ impl World {
         }
     }
 
-    /// A process has read its clocks, and stands still before it does anything with what they show:
-    /// when it goes on, it acts on what has arrived meanwhile as if it were then. Leases end in
-    /// that time.
+    /// Stalls a process after it has read its clocks, before it does anything with the time: when
+    /// it goes on, it acts on what has arrived meanwhile as if it were then. Leases end in that
+    /// time.
     pub(crate) fn stall(&mut self) {
         if !self.chaos.goes_on {
             return;
@@ -465,7 +467,7 @@ impl World {
         }
     }
 
-    /// Nothing goes wrong any more, and everything that did is over.
+    /// Ends all faults, and undoes those that happened.
     pub(crate) fn heal(&mut self) {
         self.line("world", "heals", format_args!(""));
         self.chaos.goes_on = false;

@@ -1,6 +1,6 @@
-//! Clients that ask for another class than the group's ([class-2]): in a durable group to hear of
-//! memory, in a volatile one to hear of disks. Each command is another one, and nobody repeats it
-//! but the node that was asked.
+//! Clients that ask for another class than the group's ([class-2]): in a durable group to be
+//! notified of memory, in a volatile one of disks. Each command is another one, and only the node
+//! that was asked repeats it.
 
 use quorate_core::{configuration::Voter, level::Level, record::Class, slot::Slot};
 use quorate_node::host::ClientSide as _;
@@ -13,13 +13,13 @@ use crate::{
     workload::frame_client::increment,
 };
 
-/// What the service gets.
+/// Returns the command for the service.
 pub(crate) fn command(number: u64) -> Vec<u8> {
     increment(&format!("class.{number}"))
 }
 
 impl World {
-    /// The next time that somebody asks, if anybody does in this run.
+    /// Plans the next request, if this run has any.
     pub(super) fn plan_class(&mut self) {
         if let Some(mean_us) = self.settings.classes_us {
             let wait = self.chaos.class_dice.interval(mean_us);
@@ -27,7 +27,7 @@ impl World {
         }
     }
 
-    /// Somebody asks a node.
+    /// Sends a request to a node.
     pub(super) fn ask_class(&mut self) {
         if !self.chaos.goes_on() {
             return;
@@ -50,12 +50,13 @@ impl World {
         self.arrive(node, life, Arrival::Class { number, early });
     }
 
-    /// Nothing goes wrong before those who ask can be answered.
+    /// Returns whether the level is awaited: nothing goes wrong before these requests can be
+    /// answered.
     pub(super) fn waits_for_level(&mut self) -> bool {
         self.settings.classes_us.is_some() && !self.watch.levels().has_seen(Level::NEWEST)
     }
 
-    /// How often a memory or a disk may have lost what it had.
+    /// Returns how often a memory or a disk may have lost its contents.
     pub(super) const fn losses(&self) -> u64 {
         let counts = &self.counts;
         counts.kills
@@ -68,7 +69,7 @@ impl World {
             + counts.forgot
     }
 
-    /// What a node told such clients in this turn.
+    /// Checks the notifications of a node to such clients in this turn.
     pub(super) fn check_classes(&mut self, node: usize) -> Verdict {
         let losses = self.losses();
         let Some(running) = &mut self.nodes[node].running else {
@@ -93,7 +94,7 @@ impl World {
                             node.decided_to() > slot || same
                         })
                     };
-                    // It has decided by now what it tells of.
+                    // It has decided by now what it reports.
                     let decided = replica.node().decided_to() > slot;
                     let quorum = decided || is_quorum(configuration, has);
                     let classes = self.watch.classes();

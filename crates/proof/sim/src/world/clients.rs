@@ -1,4 +1,4 @@
-//! What clients do, and what they hear.
+//! Clients in the world: their requests and the replies.
 
 use quorate_core::time::Time;
 use quorate_replica::front::ConnectionId;
@@ -54,7 +54,7 @@ impl World {
         }
     }
 
-    /// When something sent now on a client's connection arrives: never before what was sent
+    /// Returns when data sent now on a client's connection arrives: never before what was sent
     /// earlier.
     pub(crate) fn client_delay(&mut self, connection: ConnectionId) -> Time {
         let at = self.now.plus_us(self.dice.between(20, 200));
@@ -66,8 +66,7 @@ impl World {
             return;
         }
         let node = self.clients[client].choose(self.nodes.len());
-        // Nobody gives clients the addresses of auxiliaries, or in the end those of nodes that
-        // left.
+        // Clients never get the addresses of auxiliaries, or in the end those of nodes that left.
         let known =
             !self.settings.is_auxiliary(node) && (self.chaos.goes_on() || self.belongs(node));
         let process = &self.nodes[node];

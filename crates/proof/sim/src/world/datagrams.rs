@@ -14,11 +14,11 @@ use crate::{
     side::Side,
 };
 
-/// What decides about datagrams.
+/// State of datagrams in flight.
 pub(super) struct Flights {
     /// For datagrams alone.
     dice: Dice,
-    /// Nodes that do not hear the group.
+    /// Nodes that do not receive from the group.
     deaf: Vec<bool>,
 }
 
@@ -36,7 +36,7 @@ impl Flights {
 }
 
 impl World {
-    /// A process that runs from now on has a plane of packets, where they are the carrier.
+    /// Gives a process that runs from now on a plane of packets, where they are the carrier.
     pub(crate) fn open_packets(&mut self, node: usize, me: Member, boot: u32, cluster: u128) {
         let Some(reach) = Flights::reach(&self.settings.weather) else {
             return;
@@ -48,7 +48,7 @@ impl World {
         }
     }
 
-    /// What a process's plane has for the network leaves.
+    /// Sends a plane's datagrams to the network.
     pub(super) fn send_datagrams(&mut self, node: usize, now: Time) {
         let running = self.nodes[node].running.as_mut();
         let Some(packets) = running.and_then(|running| running.packets.as_mut()) else {
@@ -72,7 +72,7 @@ impl World {
         }
     }
 
-    /// One datagram on its way to one node: each receiver of the group has its own fate.
+    /// Sends one datagram to one node: each receiver of the group has its own fate.
     fn fly(&mut self, from: usize, to: usize, by_group: bool, datagram: &[u8]) {
         let (weather, dice) = (self.network.weather(), &mut self.flights.dice);
         let counts = &mut self.counts.packets;
@@ -83,7 +83,7 @@ impl World {
         }
     }
 
-    /// A datagram arrives where a process may listen, the one that it was sent to or a later one.
+    /// Delivers a datagram where a process may listen, the one that it was sent to or a later one.
     pub(super) fn datagram(&mut self, from: usize, to: usize, by_group: bool, bytes: Vec<u8>) {
         let blocked = from != to && self.network.is_blocked(from, to);
         if blocked || by_group && self.flights.deaf[to] {
@@ -99,7 +99,7 @@ impl World {
         }
     }
 
-    /// The next time that the group falls silent for a node, if it does in this run.
+    /// Plans the next silence of the group for a node, if there are any in this run.
     pub(super) fn plan_deaf(&mut self) {
         let group = Flights::reach(&self.settings.weather) == Some(Reach::Group);
         if let Some(mean_us) = self.settings.air.deaf_us.filter(|_| group) {
@@ -108,7 +108,7 @@ impl World {
         }
     }
 
-    /// A switch forgets that a node belongs to the group.
+    /// Makes a switch forget that a node belongs to the group.
     pub(super) fn deafen(&mut self) {
         self.plan_deaf();
         let dice = &mut self.flights.dice;
@@ -121,13 +121,13 @@ impl World {
         self.after(wait, Event::Hears(node));
     }
 
-    /// And learns it again.
+    /// Makes the switch learn the node again.
     pub(super) fn hears(&mut self, node: usize) {
         self.flights.deaf[node] = false;
         self.line(&name(node), "hears", format_args!("the group"));
     }
 
-    /// The next time that a plane takes another way, if that happens in this run.
+    /// Plans the next change of a plane's transport, if there are any in this run.
     pub(super) fn plan_way(&mut self) {
         if let Some(mean_us) = self.settings.air.changes_us {
             let wait = self.flights.dice.interval(mean_us);
@@ -135,7 +135,7 @@ impl World {
         }
     }
 
-    /// [plane-3] A plane changes its mind, for no reason.
+    /// [plane-3] Changes a plane's transport, for no reason.
     pub(super) fn take_another_way(&mut self) {
         self.plan_way();
         let dice = &mut self.flights.dice;
@@ -150,7 +150,7 @@ impl World {
         }
     }
 
-    /// From now on datagrams arrive.
+    /// Ends all faults of datagrams.
     pub(super) fn calm_air(&mut self) {
         self.settings.air.calm_down();
         self.flights.deaf.fill(false);

@@ -16,10 +16,10 @@ use crate::{
 /// Frames that strangers may send again.
 const SENT_MAX: usize = 2048;
 
-/// What decides about frames of devices.
+/// State of frames of devices.
 pub(super) struct Frames {
     pub(super) dice: Dice,
-    /// What was sent, for strangers to send again.
+    /// Frames sent before, for strangers to replay.
     sent: VecDeque<Vec<u8>>,
 }
 
@@ -30,7 +30,7 @@ impl Frames {
 }
 
 impl World {
-    /// A process that runs from now on owns its node's device.
+    /// Makes a process that runs from now on the owner of its node's device.
     pub(super) fn own_device(&mut self, node: usize, boot: u32) {
         let Some(faults) = self.settings.devices else {
             return;
@@ -44,7 +44,7 @@ impl World {
         }
     }
 
-    /// The process of a node died.
+    /// Handles the death of a node's process.
     pub(super) fn orphan_device(&mut self, node: usize) {
         let dies = self.nodes[node].device.as_ref().map(Device::orphan);
         if dies == Some(true) {
@@ -52,7 +52,7 @@ impl World {
         }
     }
 
-    /// What devices say leaves, for all others of them.
+    /// Sends the frames of a device to all others.
     pub(super) fn send_device_frames(&mut self, node: usize) {
         let Some(device) = &self.nodes[node].device else {
             return;
@@ -67,8 +67,7 @@ impl World {
         }
     }
 
-    /// A frame of this station flies to all others: devices of nodes, and behind them clients of
-    /// devices.
+    /// Sends a frame of this station to all others: devices of nodes, and clients of devices.
     pub(super) fn fly_to_stations(&mut self, from: usize, frame: &[u8]) {
         let stations = self.nodes.len() + self.frame_clients.len();
         for to in (0..stations).filter(|to| *to != from) {
@@ -101,12 +100,13 @@ impl World {
         }
     }
 
-    /// A bit turns; one sum sees each.
+    /// Turns a bit; one of the sums detects each.
     fn damage(&mut self, bytes: &mut [u8]) {
         let rate = self.settings.devices.map(|faults| faults.damaged_of_1000);
         let rate = rate.filter(|rate| *rate > 0 && self.chaos.goes_on());
         if rate.is_some_and(|rate| self.frames.dice.chance(rate, 1000)) {
-            // What is before is nobody's word: others drop it, or hear it as a stranger's.
+            // Bits before that belong to no message: others drop the frame, or take it for a
+            // stranger's.
             let bit = self.frames.dice.between(12 * 8, 8 * bytes.len() as u64 - 1);
             let bit = usize::try_from(bit).unwrap_or(0);
             bytes[bit / 8] ^= 1 << (bit % 8);
@@ -114,7 +114,7 @@ impl World {
         }
     }
 
-    /// The next time that somebody sends a frame who is no device.
+    /// Plans the next frame of a sender that is no device.
     pub(super) fn plan_stranger(&mut self) {
         let mean_us = self.settings.devices.and_then(|faults| faults.strangers_us);
         if let Some(mean_us) = mean_us.filter(|_| self.chaos.goes_on()) {
@@ -123,7 +123,7 @@ impl World {
         }
     }
 
-    /// To a device: what one sent long ago, or what none would.
+    /// Sends to a device an old frame, or one that no device would send.
     pub(super) fn send_as_stranger(&mut self) -> Verdict {
         self.plan_stranger();
         let frames = &mut self.frames;
@@ -149,7 +149,7 @@ impl World {
         }
     }
 
-    /// A frame of anybody's to the device of a node, now.
+    /// Delivers any frame to the device of a node, now.
     pub fn deliver_frame(&mut self, to: usize, bytes: &[u8]) {
         let device = self.nodes.get(to).and_then(|node| node.device.as_ref());
         if device.is_some_and(|device| device.hear(bytes)) {
@@ -158,12 +158,12 @@ impl World {
         self.send_device_frames(to);
     }
 
-    /// What devices sent until now, the newest last: the last few thousand frames.
+    /// Returns the frames sent by devices until now, the newest last: the last few thousand.
     pub fn device_frames(&self) -> impl Iterator<Item = &[u8]> {
         self.frames.sent.iter().map(Vec::as_slice)
     }
 
-    /// A frame arrives at a station.
+    /// Delivers a frame to a station.
     pub(super) fn station_hears(&mut self, from: usize, to: usize, bytes: &[u8]) -> Verdict {
         let nodes = self.nodes.len();
         if let Some(client) = to.checked_sub(nodes) {
@@ -175,7 +175,7 @@ impl World {
         Ok(())
     }
 
-    /// The next time that a device loses power while its owner lives.
+    /// Plans the next loss of power of a device while its owner lives.
     pub(super) fn plan_reset(&mut self) {
         let mean_us = self.settings.devices.and_then(|faults| faults.resets_us);
         if let Some(mean_us) = mean_us.filter(|_| self.chaos.goes_on()) {
@@ -184,7 +184,8 @@ impl World {
         }
     }
 
-    /// It does. Where its votes count they are forgotten: that happens to nodes that may forget.
+    /// Cuts the power of a device. Where its votes count they are forgotten: that happens to nodes
+    /// that may forget.
     pub(super) fn reset_device(&mut self) {
         self.plan_reset();
         let node = self.frames.dice.index(self.nodes.len());
@@ -196,7 +197,7 @@ impl World {
         }
     }
 
-    /// The next time that somebody takes a device from its place.
+    /// Plans the next removal of a device from its place.
     pub(super) fn plan_taking(&mut self) {
         if let Some(mean_us) = self.settings.devices.and_then(|faults| faults.taken_us) {
             let wait = self.frames.dice.interval(mean_us);
@@ -204,7 +205,7 @@ impl World {
         }
     }
 
-    /// It is done.
+    /// Removes a device from its place.
     pub(super) fn take_device(&mut self) {
         self.plan_taking();
         let node = self.frames.dice.index(self.nodes.len());
@@ -215,7 +216,7 @@ impl World {
         }
     }
 
-    /// The next time that a device stands still for a while.
+    /// Plans the next stall of a device.
     pub(super) fn plan_device_stall(&mut self) {
         let mean_us = self.settings.devices.and_then(|faults| faults.stalls_us);
         if let Some(mean_us) = mean_us.filter(|_| self.chaos.goes_on()) {
@@ -224,7 +225,7 @@ impl World {
         }
     }
 
-    /// One does, for up to two seconds: where votes count, too, since nothing is forgotten.
+    /// Stalls a device for up to two seconds: where votes count, too, since nothing is forgotten.
     pub(super) fn stall_any_device(&mut self) {
         self.plan_device_stall();
         let node = self.frames.dice.index(self.nodes.len());
@@ -232,7 +233,7 @@ impl World {
         self.stall_device(node, us);
     }
 
-    /// The device of this node stands still for so long ([offload-9]).
+    /// Stalls the device of this node for this long ([offload-9]).
     pub fn stall_device(&mut self, node: usize, us: u64) {
         if let Some(device) = &self.nodes[node].device {
             device.stall();
@@ -242,7 +243,7 @@ impl World {
         }
     }
 
-    /// It goes on.
+    /// Resumes a stalled device.
     pub(super) fn resume_device(&mut self, node: usize) {
         if let Some(device) = &self.nodes[node].device {
             device.resume();
@@ -251,7 +252,7 @@ impl World {
         }
     }
 
-    /// From now on nothing goes wrong with devices.
+    /// Ends all faults of devices.
     pub(super) fn calm_devices(&mut self) {
         for device in self.nodes.iter().filter_map(|node| node.device.as_ref()) {
             device.calm();

@@ -1,5 +1,5 @@
-//! What clients of devices do in the world: their frames fly like those of devices, and a node is
-//! asked by a connection.
+//! Clients of devices in the world: their frames fly like those of devices, and they ask a node by
+//! a connection.
 
 use quorate_core::time::Time;
 
@@ -15,7 +15,7 @@ use crate::{
 const PATIENCE_MS: u64 = 200;
 
 impl World {
-    /// The run's clients of devices begin.
+    /// Starts the run's clients of devices.
     pub(super) fn plan_frame_clients(&mut self) {
         let mut dice = Dice::new(self.settings.seed ^ 0x4672_616d_6543_6c69);
         for index in 0..self.settings.frame_clients {
@@ -25,7 +25,7 @@ impl World {
         }
     }
 
-    /// It looks at what there is to do, then at the latest.
+    /// Plans the client's next look, at this time at the latest.
     fn frame_client_looks(&mut self, index: usize, at: Time) {
         let client = &mut self.frame_clients[index];
         if client.planned.is_none_or(|planned| planned > at) {
@@ -94,7 +94,7 @@ impl World {
         self.after(wait, event);
     }
 
-    /// What a node answered in its turn goes to clients of devices.
+    /// Sends a node's answers of its turn to clients of devices.
     pub(super) fn send_desk_answers(&mut self, node: usize) {
         let life = self.nodes[node].life;
         let running = self.nodes[node].running.as_mut();
@@ -127,7 +127,7 @@ impl World {
         self.check_frame_client(index)
     }
 
-    /// A frame reaches its station.
+    /// Delivers a frame to its station.
     pub(super) fn frame_client_hears(&mut self, index: usize, frame: &[u8]) -> Verdict {
         let client = &mut self.frame_clients[index];
         client.hears(self.now, frame, &mut self.books.exactly_once)?;
@@ -136,7 +136,7 @@ impl World {
         self.check_frame_client(index)
     }
 
-    /// Where no votes were lost, frames and nodes never contradict each other.
+    /// Checks that frames and nodes never contradict each other where no votes were lost.
     fn check_frame_client(&self, index: usize) -> Verdict {
         let within = self.settings.losses == Losses::WithinBudget;
         match self.frame_clients[index].conflicts() {
@@ -151,7 +151,7 @@ impl World {
 
     // --- Act two.
 
-    /// They begin nothing new.
+    /// Stops all of them from beginning anything new.
     pub(super) fn heal_frame_clients(&mut self) {
         for index in 0..self.frame_clients.len() {
             self.frame_clients[index].done = true;
@@ -159,7 +159,7 @@ impl World {
         }
     }
 
-    /// All that they began has an outcome, and is where they were told.
+    /// Checks that all that they began has an outcome, in the reported place.
     pub(super) fn frame_clients_are_answered(&mut self) -> Verdict {
         self.run_until("clients of devices are answered", |world| {
             let mut clients = world.frame_clients.iter();

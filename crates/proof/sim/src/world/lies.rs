@@ -17,7 +17,7 @@ const COPIES_MAX: usize = 4;
 const FILES: [&str; 2] = ["identity", "peers"];
 
 impl World {
-    /// The next time that a disk loses what it acknowledged, if any does in this run.
+    /// Plans the next disk that loses what it acknowledged, if there are any in this run.
     pub(super) fn plan_lie(&mut self) {
         if let Some(mean_us) = self.settings.lies_us {
             let wait = self.chaos.lie_dice.interval(mean_us);
@@ -25,7 +25,7 @@ impl World {
         }
     }
 
-    /// The power of a node goes, and its disk lied.
+    /// Cuts the power of a node whose disk lied.
     pub(super) fn lie(&mut self) {
         if !self.chaos.goes_on() {
             return;
@@ -42,14 +42,15 @@ impl World {
         self.after(down, Event::Start(node));
     }
 
-    /// A node that may forget its votes in this run.
+    /// Returns a node that may forget its votes in this run.
     pub fn forgetful(&self) -> Option<usize> {
         (0..self.settings.nodes).find(|node| self.chaos.may_forget(*node))
     }
 
-    /// A node starts whose disk may have lied. A copy of its small files is kept for later.
+    /// Prepares the start of a node whose disk may have lied. A copy of its small files is kept for
+    /// later.
     pub(super) fn fall_back(&mut self, node: usize) {
-        // A start that does not come through is made again, when nobody may be there to be asked.
+        // A start that does not complete is repeated, when there may be no node left to ask.
         let lies = std::mem::take(&mut self.nodes[node].lies);
         if lies && self.nodes[node].dies_after.is_none() {
             self.nodes[node].disk.set_capacity(None);
@@ -71,7 +72,7 @@ impl World {
         process.copies.push(copy);
     }
 
-    /// Identity and address book are those of an earlier start, if a node that the old book has
+    /// Restores identity and address book of an earlier start, if a node that the old book has
     /// remembers the last one.
     fn go_back(&mut self, node: usize) {
         let mut copies = std::mem::take(&mut self.nodes[node].copies);
@@ -105,11 +106,11 @@ impl World {
         FolderCopy { of: copy.of, files }
     }
 
-    /// The disk has lost the end of what a node that is asked remembers of its log.
+    /// Makes the disk lose the end of what a node that is asked remembers of its log.
     fn lose_end(&mut self, node: usize) {
         let own = self.nodes[node].member().incarnation;
         let recalled = self.recalled_of(node);
-        // Of what nobody remembers nothing is promised.
+        // Nothing is promised of a log that no node remembers.
         let heard = recalled.iter().map(|(_, memory)| memory.written);
         let heard = heard.filter(|written| written.incarnation == own && written.to > 0);
         let Some(remembered) = heard.max() else {
@@ -120,7 +121,7 @@ impl World {
         self.forget_from(node, from);
     }
 
-    /// A test puts an old copy of its whole folder in place, while no process runs.
+    /// Puts an old copy of its whole folder in place for a test, while no process runs.
     pub fn set_back(&mut self, node: usize, copy: &MemoryDisk) {
         let process = &mut self.nodes[node];
         process.disk = copy.copy();
@@ -129,7 +130,7 @@ impl World {
         self.chaos.let_forget(node);
     }
 
-    /// The disk of this node has no log write from this one on.
+    /// Removes the log writes from this one on from the disk of this node.
     pub fn forget_from(&mut self, node: usize, from: u64) {
         let disk = self.nodes[node].disk.clone();
         for (place, bytes) in writes_from(&disk, from) {

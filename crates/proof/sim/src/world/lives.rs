@@ -18,18 +18,18 @@ use crate::{
 /// A node that was removed stays connected for this long.
 const PARTING_US: u64 = 2_000_000;
 
-/// Whether two nodes connect.
+/// Verdict on a connection of two nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Admission {
     LetIn,
-    /// Whoever would have to dial has not heard of the other one yet.
+    /// The node that would have to dial does not know the other one yet.
     Unknown,
     /// One of them was removed.
     Refused,
 }
 
 impl World {
-    /// A process starts.
+    /// Starts a process.
     pub(super) fn start(&mut self, node: usize) -> Verdict {
         let process = &self.nodes[node];
         let stranger = node >= self.settings.nodes && !process.joined;
@@ -116,7 +116,7 @@ impl World {
         self.after(wait, Event::Start(node));
     }
 
-    /// A process runs, with what its disk remembers.
+    /// Handles the start of a process, with the memory of its disk.
     fn started(&mut self, node: usize, started: Started) -> Verdict {
         let before = self.watch.released_to(node);
         let Started { recovery, lost } = started;
@@ -185,7 +185,7 @@ impl World {
         Ok(())
     }
 
-    /// A process that died in the middle of a change of its disk is dead; it restarts soon.
+    /// Handles a process that died in the middle of a change of its disk; it restarts soon.
     pub(crate) fn bury(&mut self, node: usize) {
         if self.nodes[node].running.is_some() && !self.nodes[node].disk.is_alive() {
             self.kill(node, 100);
@@ -274,7 +274,8 @@ impl World {
         }
         let ready = |node: &Node| node.running.is_some() && !node.paused;
         if !ready(&self.nodes[a]) || !ready(&self.nodes[b]) || !self.network.can_connect(a, b) {
-            // A node that comes back dials again; for blocked links and pauses somebody has to.
+            // A node that returns dials again; for blocked links and pauses a new dial has to be
+            // planned.
             let wait = self.dice.between(5_000, 30_000);
             if self.nodes[a].running.is_some() && self.nodes[b].running.is_some() {
                 self.after(wait, Event::Dial(a, b));
@@ -292,8 +293,8 @@ impl World {
         self.line("net", "connect", format_args!("{} and {}", a + 1, b + 1));
     }
 
-    /// As the network of production decides: the node with the higher id dials those that its table
-    /// has; the other lets in whoever was not removed, known or not ([member-3]).
+    /// Decides as the network of production does: the node with the higher id dials those that its
+    /// table has; the other admits any node that was not removed, known or not ([member-3]).
     fn admission(&self, a: usize, b: usize) -> Admission {
         let (low, high) = pair(a, b);
         let book = |node: usize| {
@@ -321,7 +322,7 @@ impl World {
         if unknown { Admission::Unknown } else { Admission::LetIn }
     }
 
-    /// What a node has heard of the group changed: those that were removed are sent away after a
+    /// Follows a change of a node's table of the group: removed nodes are disconnected after a
     /// while.
     pub(crate) fn follow(&mut self, node: usize) {
         let Some(running) = &mut self.nodes[node].running else {
@@ -338,14 +339,14 @@ impl World {
         }
     }
 
-    /// It has had its time to hear what was decided.
+    /// Disconnects a removed peer, which had its time to learn what was decided.
     pub(super) fn part(&mut self, node: usize, peer: usize) {
         if self.admission(node, peer) == Admission::Refused {
             self.break_connection(node, peer, 100);
         }
     }
 
-    /// A connection breaks. Both sides hear of it, sooner or later.
+    /// Breaks a connection. Both sides learn of it, sooner or later.
     pub(crate) fn break_connection(&mut self, a: usize, b: usize, late_us: u64) {
         let Some(connection) = self.network.connection(a, b) else {
             return;
@@ -377,7 +378,7 @@ impl World {
         }
     }
 
-    /// A process dies. Connected peers hear of it after up to `late_us`.
+    /// Kills a process. Connected peers learn of it after up to `late_us`.
     pub fn kill(&mut self, node: usize, late_us: u64) {
         if self.nodes[node].running.is_none() {
             return;
@@ -393,7 +394,7 @@ impl World {
         self.drop_clients(node);
     }
 
-    /// Clients of this node hear that their connection is gone.
+    /// Clients of this node learn that their connection is gone.
     pub(crate) fn drop_clients(&mut self, node: usize) {
         self.drop_streamers(node);
         for client in 0..self.clients.len() {

@@ -1,8 +1,7 @@
-//! Who joins and leaves: what operators ask of the group, and new nodes, at any moment of act one.
+//! Membership changes: requests of operators to the group, and new nodes, at any moment of act one.
 //!
-//! They take no care of each other, and know nothing of what goes wrong. Only what a person would
-//! not do is left out: where nodes may forget their votes, no group is made that could not bear
-//! that.
+//! Operators take no care of each other, and know nothing of faults. Only what a person would not
+//! do is left out: where nodes may forget their votes, no group is made that could not bear that.
 
 use quorate_core::{configuration::Configuration, node_id::NodeId};
 use quorate_node::{
@@ -25,10 +24,10 @@ use crate::{
 /// The operators' side of a run.
 #[derive(Debug)]
 pub(super) struct Operators {
-    /// Of their own, so that seeds without them stay what they were.
+    /// Separate dice, so that seeds without operators stay what they were.
     dice: Dice,
     asked: u64,
-    /// What a scenario waits for, and what it heard.
+    /// Request that a scenario waits for, and the answer to it.
     awaited: Option<u64>,
     answer: Option<Result<Answer, Refused>>,
 }
@@ -45,7 +44,7 @@ impl Operators {
 }
 
 impl World {
-    /// The next thing that an operator does, if there are any in this run.
+    /// Plans the next action of an operator, if there are any in this run.
     pub(super) fn plan_operator(&mut self) {
         if let Some(mean_us) = self.settings.operators_us {
             let wait = self.operators.dice.interval(mean_us);
@@ -53,8 +52,8 @@ impl World {
         }
     }
 
-    /// An operator switches off what may be, and as long as things go wrong asks for something
-    /// else.
+    /// Acts as an operator: switches off the nodes that may be, and as long as things go wrong
+    /// requests something else.
     pub(super) fn operator_acts(&mut self) {
         self.plan_operator();
         self.retire_removed();
@@ -64,7 +63,7 @@ impl World {
         let Some(ask) = self.draw_ask() else {
             return;
         };
-        // Some ask whoever is there, some the leader.
+        // Some ask any node, some the leader.
         let leader = self.leader().filter(|_| self.operators.dice.chance(3, 4));
         let node = leader.unwrap_or_else(|| self.operators.dice.index(self.nodes.len()));
         self.operators.asked += 1;
@@ -73,7 +72,7 @@ impl World {
         self.arrive(node, life, Arrival::Ask(asked, ask));
     }
 
-    /// Somebody asks this of the group, at this node, and waits for the answer.
+    /// Asks this of the group, at this node, and waits for the answer.
     ///
     /// # Errors
     /// There is none in time.
@@ -123,7 +122,7 @@ impl World {
         }
     }
 
-    /// What came of what was asked at this node.
+    /// Takes the outcomes of requests at this node.
     pub(super) fn hear_outcomes(&mut self, node: usize) -> Verdict {
         loop {
             let running = self.nodes[node].running.as_mut();
@@ -147,8 +146,8 @@ impl World {
         }
     }
 
-    /// A node was given its id by the one that it asked. One asks at a time, and goes on until it
-    /// is answered: ids are given out in order, each once ([join-2]).
+    /// Handles the id that a node got from the one that it asked. One asks at a time, and goes on
+    /// until it is answered: ids are assigned in order, each once ([join-2]).
     fn let_in(&mut self, asked: usize, given: NodeId) -> Verdict {
         let index = (self.settings.nodes..self.nodes.len()).find(|index| id(*index) == given);
         let Some(index) = index else {
@@ -198,7 +197,8 @@ impl World {
         }
     }
 
-    /// Whether a node has an id, and was not removed, as the one knows that has applied most.
+    /// Returns whether a node has an id and was not removed, by the view of the node that has
+    /// applied most.
     pub(super) fn belongs(&self, node: usize) -> bool {
         let id = self.nodes[node].id();
         match self.farthest() {
@@ -207,7 +207,7 @@ impl World {
         }
     }
 
-    /// The configuration in force, as the one knows that has decided most.
+    /// Returns the configuration in force, as known by the node that has decided most.
     pub fn configuration(&self) -> Option<&Configuration> {
         let farthest = self.farthest()?;
         Some(farthest.replica().node().configuration())
@@ -218,17 +218,17 @@ impl World {
         running.max_by_key(|running| running.replica().applied_to())
     }
 
-    /// Whether everything that was planned is reached, or was cancelled.
+    /// Returns whether every plan is reached, or was cancelled.
     pub fn has_no_plan(&self) -> bool {
         self.farthest().is_some_and(|farthest| farthest.replica().group().plan().is_none())
     }
 
-    /// Whether a client visits this node and no other, and it was switched off for good.
+    /// Returns whether a client visits this node alone, and it was switched off permanently.
     pub(super) fn is_retired(&self, home: Option<usize>) -> bool {
         home.is_some_and(|node| self.nodes[node].retired)
     }
 
-    /// Whether a node has an id and was not switched off for good.
+    /// Returns whether a node has an id and was not switched off permanently.
     fn is_there(&self, node: usize) -> bool {
         let process = &self.nodes[node];
         !process.retired && (node < self.settings.nodes || process.joined)

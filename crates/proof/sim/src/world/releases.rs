@@ -1,5 +1,5 @@
-//! Operators install other releases: the newest, or the oldest that it works beside, which the same
-//! code stands for ([level-3] to [level-8]).
+//! Operators install other releases: the newest, or the oldest compatible one, which the same code
+//! stands for ([level-3] to [level-8]).
 
 use quorate_core::level::Level;
 use quorate_node::host::PeerSide as _;
@@ -29,7 +29,7 @@ impl World {
         }
     }
 
-    /// Somebody installs the newest release somewhere, or goes back.
+    /// Installs the newest release somewhere, or goes back.
     pub(super) fn change_release(&mut self) {
         let Some(releases) = self.settings.releases.filter(|_| self.chaos.goes_on()) else {
             return;
@@ -63,7 +63,7 @@ impl World {
         }
     }
 
-    /// A folder refused the release that was installed: there is one way on.
+    /// Handles a folder that refused the installed release: only the newest one helps.
     pub(super) fn refused_release(&mut self, node: usize) {
         self.counts.too_old += 1;
         self.nodes[node].release = Level::NEWEST;
@@ -71,7 +71,7 @@ impl World {
         self.starts_within(node, 100_000);
     }
 
-    /// Nothing goes wrong any more: all nodes get the newest release.
+    /// Installs the newest release on all nodes, as nothing goes wrong any more.
     pub(super) fn heal_releases(&mut self) {
         if self.settings.releases.is_none() {
             return;
@@ -96,8 +96,8 @@ impl World {
         }
     }
 
-    /// What a node uses is what its release supports, what all others use there, and what everybody
-    /// was asked for.
+    /// Checks a node's level: it follows from its own release, the use of all others there, and the
+    /// request to all nodes.
     pub(super) fn check_level(&mut self, node: usize) -> Verdict {
         let process = &self.nodes[node];
         let Some(running) = &process.running else {

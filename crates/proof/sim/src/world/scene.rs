@@ -1,4 +1,4 @@
-//! What directed scenarios are made of: a calm cluster, and one thing done to it after the other.
+//! Building blocks of directed scenarios: a calm cluster, and one event after the other.
 
 use quorate_core::{
     effect::Role,
@@ -19,7 +19,7 @@ use crate::{
 };
 
 impl World {
-    /// A calm cluster with a leader.
+    /// Returns a calm cluster with a leader.
     ///
     /// # Errors
     /// None is elected.
@@ -27,7 +27,7 @@ impl World {
         Self::elected(Settings::calm(seed, nodes, class))
     }
 
-    /// A cluster with these settings and a leader.
+    /// Returns a cluster with these settings and a leader.
     ///
     /// # Errors
     /// None is elected.
@@ -46,7 +46,7 @@ impl World {
         Ok(self.leader().expect("just seen"))
     }
 
-    /// The node that leads a majority.
+    /// Returns the node that leads a majority.
     pub fn leader(&self) -> Option<usize> {
         let leads = |index: &usize| {
             let running = self.nodes[*index].running.as_ref();
@@ -74,7 +74,7 @@ impl World {
         (0..self.nodes.len()).find(|index| leads(index) && is_followed(index))
     }
 
-    /// A client connects to a node; returns its index.
+    /// Connects a new client to a node; returns its index.
     pub fn client(&mut self, node: usize) -> usize {
         let index = self.clients.len();
         let dice = self.dice.fork();
@@ -83,7 +83,7 @@ impl World {
         index
     }
 
-    /// A client connects to a node, over a new connection.
+    /// Connects a client to a node, over a new connection.
     pub fn connect_client(&mut self, client: usize, node: usize) {
         let connection = self.wires.open();
         self.clients[client].connection = Some((connection, node));
@@ -91,7 +91,7 @@ impl World {
         self.arrive(node, life, Arrival::Opened(connection));
     }
 
-    /// A client asks; the reply comes later.
+    /// Sends a client's request; the reply comes later.
     pub fn say(&mut self, client: usize, words: &[&[u8]]) {
         let Some((connection, node)) = self.clients[client].connection else {
             self.clients[client].replies.push_back(None);
@@ -106,7 +106,7 @@ impl World {
         self.client_sends(node, connection, bytes);
     }
 
-    /// The next reply of a client; `None` if its connection broke.
+    /// Returns the next reply of a client; `None` if its connection broke.
     ///
     /// # Errors
     /// There is none in time.
@@ -115,7 +115,7 @@ impl World {
         Ok(self.clients[client].replies.pop_front().expect("just seen"))
     }
 
-    /// A new client asks a node, in words between spaces, and waits for the reply.
+    /// Sends a new client's request to a node, in words between spaces, and waits for the reply.
     ///
     /// # Errors
     /// There is none.
@@ -126,50 +126,49 @@ impl World {
         self.reply(client)?.ok_or_else(|| Violation::new("scene", "the connection broke"))
     }
 
-    /// A process is killed.
+    /// Kills a process.
     pub fn kill_now(&mut self, node: usize) {
         self.kill(node, 0);
     }
 
-    /// A process starts, at once.
+    /// Starts a process, at once.
     pub fn start_now(&mut self, node: usize) {
         self.after(0, Event::Start(node));
     }
 
-    /// A process stands still.
+    /// Pauses a process.
     pub fn pause_now(&mut self, node: usize) {
         self.nodes[node].paused = true;
         self.nodes[node].turn_at = None;
         self.line(&name(node), "paused", format_args!(""));
     }
 
-    /// A process reads its clocks, and stands still: when it goes on, its turn has the time of
-    /// before.
+    /// Stalls a process after it reads its clocks: when it goes on, its turn has the earlier time.
     pub fn stall_now(&mut self, node: usize) {
         self.nodes[node].stalled = Some(self.nodes[node].now(self.now));
         self.pause_now(node);
     }
 
-    /// It goes on.
+    /// Resumes a paused node.
     pub fn resume_now(&mut self, node: usize) {
         let life = self.nodes[node].life;
         self.after(0, Event::Resume { node, life });
     }
 
-    /// The operator wants another leader.
+    /// Transfers the leadership, as the operator.
     pub fn transfer_now(&mut self, node: usize, to: usize) {
         let to = Some(self.nodes[to].id());
         let life = self.nodes[node].life;
         self.arrive(node, life, Arrival::Transfer(to));
     }
 
-    /// The operator tells a node to stop.
+    /// Stops a node, as the operator.
     pub fn stop_now(&mut self, node: usize) {
         let life = self.nodes[node].life;
         self.arrive(node, life, Arrival::Stop);
     }
 
-    /// Nothing passes between a node and the others, or everything does again.
+    /// Blocks all links between a node and the others, or frees them again.
     pub fn isolate(&mut self, node: usize, isolated: bool) {
         for other in (0..self.nodes.len()).filter(|other| *other != node) {
             self.after(0, Event::Block { from: node, to: other, blocked: isolated });
@@ -180,17 +179,17 @@ impl World {
         }
     }
 
-    /// Nothing passes from one node to another, or everything does again.
+    /// Blocks the link from one node to another, or frees it again.
     pub fn block_now(&mut self, from: usize, to: usize, blocked: bool) {
         self.after(0, Event::Block { from, to, blocked });
     }
 
-    /// The connection of two nodes breaks, with all that is on its way.
+    /// Breaks the connection of two nodes, with all that is in flight.
     pub fn break_now(&mut self, a: usize, b: usize) {
         self.break_connection(a, b, 0);
     }
 
-    /// A frame reaches a node as if `from` had sent it.
+    /// Delivers a frame to a node as if `from` had sent it.
     pub fn forge(&mut self, from: usize, to: usize, frame: &[u8]) {
         let now = self.now;
         let link = crate::network::Link { from, to, lane: 0 };
@@ -199,12 +198,12 @@ impl World {
         }
     }
 
-    /// What the group has decided: every slot, and the value in it.
+    /// Returns the decisions of the group: every slot, and the value in it.
     pub fn history(&self) -> Vec<(Slot, Value)> {
         self.watch.chosen().collect()
     }
 
-    /// All nodes are level, and hold the same.
+    /// Runs until all nodes are level, and hold the same.
     ///
     /// # Errors
     /// They do not get there.

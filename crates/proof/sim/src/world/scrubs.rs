@@ -11,11 +11,11 @@ use crate::{
 
 /// The pace of scrubs in act two.
 const FAST: u64 = 1 << 30;
-/// In act two all is mended after so much virtual time.
+/// In act two all is mended after this much virtual time.
 const MENDED_US: u64 = 60_000_000;
 
 impl World {
-    /// The next time that an operator wants a scrub, if nodes scrub in this run.
+    /// Plans the next scrub of an operator, if nodes scrub in this run.
     pub(super) fn plan_scrub(&mut self) {
         if let Some(scrubs) = self.settings.scrubs {
             let wait = self.chaos.scrub_dice.interval(scrubs.asked_us);
@@ -37,8 +37,8 @@ impl World {
         self.scrub(node, pace);
     }
 
-    /// A file of a service is damaged; on fewer than half of the founders, as somebody must have a
-    /// snapshot to give.
+    /// Damages a file of a service; on fewer than half of the founders, as some node must have a
+    /// snapshot to send.
     fn rot_store(&mut self, node: usize) {
         let rotten = |node: &usize| self.nodes[*node].store_rotten.get();
         let founders = self.settings.nodes;
@@ -52,19 +52,19 @@ impl World {
         self.line(&name(node), "rot", format_args!("in the store"));
     }
 
-    /// A node is asked to scrub.
+    /// Asks a node to scrub.
     pub fn scrub(&mut self, node: usize, pace: Option<u64>) {
         self.line(&name(node), "asked", format_args!("to scrub"));
         self.tell(node, Arrival::Scrub(pace));
     }
 
-    /// What the scrub of a node says.
+    /// Returns the scrub status of a node.
     pub fn scrub_status(&self, node: usize) -> Option<ScrubStatus> {
         let running = self.nodes[node].running.as_ref();
         running.map(|running| running.replica().scrub_status())
     }
 
-    /// What scrubs have done since the last look, and whether what they say can be.
+    /// Checks the progress and the findings of scrubs since the last look.
     pub(super) fn check_scrubs(&mut self, node: usize) -> Verdict {
         if self.settings.scrubs.is_none() {
             return Ok(());
@@ -93,7 +93,8 @@ impl World {
         }
     }
 
-    /// Act two: what scrubs find is mended, and then they find nothing more.
+    /// Checks in act two that damage found by scrubs is mended, and that they then find nothing
+    /// more.
     pub(super) fn scrubs_mend_all(&mut self) -> Verdict {
         if self.settings.scrubs.is_none() {
             return Ok(());

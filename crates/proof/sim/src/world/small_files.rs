@@ -9,12 +9,12 @@ use crate::{
     node::{Spoiled, Start},
 };
 
-/// Those that are written anew, and whether a node starts without them.
+/// Small files that are rewritten as a whole, and whether a node starts without them.
 const FILES: [(&str, bool); 4] =
     [("identity", false), ("base", false), ("peers", true), ("catalogue", true)];
 
 impl World {
-    /// A bit flips in one of them, if none is damaged already.
+    /// Flips a bit in one of them, if none is damaged already.
     pub(super) fn rot_small_file(&mut self, node: usize) {
         if self.nodes[node].running.is_none() || self.still_spoiled(node) {
             return;
@@ -42,7 +42,7 @@ impl World {
         }
     }
 
-    /// Whether the file that rotted last is what it was then.
+    /// Returns whether the file that rotted last is still damaged as it was then.
     fn still_spoiled(&self, node: usize) -> bool {
         let process = &self.nodes[node];
         process.spoiled.as_ref().is_some_and(|spoiled| {
@@ -51,11 +51,11 @@ impl World {
         })
     }
 
-    /// A process was started on a file that rotted. Whether an operator has brought it back, for
-    /// another start.
+    /// Handles a process that was started on a file that rotted. Returns whether an operator has
+    /// restored it, for another start.
     ///
     /// # Errors
-    /// It believes what it cannot have written.
+    /// It believes contents that it cannot have written.
     pub(super) fn refuses_spoiled(
         &mut self,
         node: usize,
@@ -82,10 +82,10 @@ impl World {
         }
     }
 
-    /// Whether the file that rotted last was written anew, or brought back.
+    /// Checks that the file that rotted last was rewritten, or restored.
     ///
     /// # Errors
-    /// It lies there as it was then.
+    /// It is still damaged as it was then.
     pub(super) fn small_file_is_mended(&self, node: usize) -> Verdict {
         let Some(file) = self.nodes[node].spoiled.as_ref() else {
             return Ok(());
@@ -97,7 +97,7 @@ impl World {
         Err(Violation::new("scrubs", detail))
     }
 
-    /// Whether a file lies damaged where a process starts.
+    /// Returns whether a process starts with a damaged file.
     pub(super) fn starts_spoiled(&self, node: usize) -> bool {
         self.nodes[node].spoiled.is_some() && self.still_spoiled(node)
     }

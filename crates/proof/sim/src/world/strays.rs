@@ -8,7 +8,7 @@ use super::{Event, World, chaos::NEWEST_WRITES, name};
 use crate::disk::{old_blocks, old_writes};
 
 impl World {
-    /// The next time that something of this is found, if nodes scrub in this run.
+    /// Plans the next misplaced write, if nodes scrub in this run.
     pub(super) fn plan_stray(&mut self) {
         if let Some(mean_us) = self.settings.scrubs.and_then(|scrubs| scrubs.strays_us) {
             let wait = self.chaos.stray_dice.interval(mean_us);
@@ -31,8 +31,7 @@ impl World {
         }
     }
 
-    /// An old log write lies elsewhere, where `lands` says that it may; at its own place nothing
-    /// is.
+    /// Moves an old log write elsewhere, where `lands` allows it; nothing stays at its own place.
     fn misdirect(&mut self, node: usize, lands: fn(Position, Position) -> bool) {
         let disk = self.nodes[node].disk.clone();
         let writes = old_writes(&disk, NEWEST_WRITES);

@@ -1,4 +1,4 @@
-//! What clients of byte streams do in the world, and what the checkers of streams hear.
+//! Clients of byte streams in the world, and notes for the checkers of streams.
 
 use quorate_core::{class::Class, slot::Slot};
 use quorate_node::host::ClientSide as _;
@@ -15,7 +15,7 @@ use crate::{
 
 /// The clients of byte streams, and what is drawn for them.
 pub(crate) struct Streaming {
-    /// Of their own, so that seeds without them stay what they were.
+    /// Separate dice, so that seeds without streams stay what they were.
     pub(crate) dice: Dice,
     tags: u64,
 }
@@ -27,7 +27,7 @@ impl Streaming {
 }
 
 impl World {
-    /// The run's clients of streams begin.
+    /// Starts the run's clients of streams.
     pub(super) fn plan_streams(&mut self) {
         let Some(load) = self.settings.streams else {
             return;
@@ -39,7 +39,7 @@ impl World {
         }
     }
 
-    /// A client of streams begins.
+    /// Starts a client of streams.
     pub(super) fn add_streamer(&mut self, streamer: Streamer) {
         let index = streamer.index;
         self.streamers.push(streamer);
@@ -73,7 +73,7 @@ impl World {
         }
     }
 
-    /// A client asks; gives the tag under which it is answered.
+    /// Sends a client's request; returns the tag under which it is answered.
     pub(super) fn streamer_asks(&mut self, index: usize, ask: Ask) -> StreamTag {
         self.streaming.tags += 1;
         let tag = StreamTag(self.streaming.tags);
@@ -95,7 +95,7 @@ impl World {
         tag
     }
 
-    /// A client that waits loses its patience after a while.
+    /// Limits the patience of a client that waits.
     fn is_patient(&mut self, index: usize) {
         let patience = self.settings.client_timeout_ms * 2 + 200;
         let patience_at = self.now.plus_ms(patience);
@@ -123,7 +123,7 @@ impl World {
         self.after(wait, Event::Streamer(index));
     }
 
-    /// A client closes its connection; the node hears of it, if it lives.
+    /// Closes a client's connection; the node learns of it, if it lives.
     pub(super) fn streamer_leaves(&mut self, index: usize, connection: ConnectionId) {
         self.streamer_asks(index, Ask::Leave);
         self.streamer_down(index, connection);
@@ -172,7 +172,7 @@ impl World {
         Ok(())
     }
 
-    /// The clients of streams of this node hear that their connections are gone.
+    /// Breaks the connections of the clients of streams of this node.
     pub(super) fn drop_streamers(&mut self, node: usize) {
         for client in 0..self.streamers.len() {
             if let Some((connection, at)) = self.streamers[client].connection
@@ -184,7 +184,7 @@ impl World {
         }
     }
 
-    /// A client's connection breaks, and the node hears of it.
+    /// Breaks a client's connection, and the node learns of it.
     pub(super) fn reset_streamer(&mut self) {
         if self.streamers.is_empty() {
             return;
@@ -195,8 +195,7 @@ impl World {
         }
     }
 
-    /// Looks at what became of streams in a turn of this node, and sends their clients what they
-    /// are told.
+    /// Checks the streams after a turn of this node, and sends their clients the replies.
     pub(super) fn check_streams(&mut self, node: usize) -> Verdict {
         let Some(running) = &mut self.nodes[node].running else {
             return Ok(());
@@ -243,7 +242,8 @@ impl World {
         }
     }
 
-    /// Every writer can end its stream, every node takes a new one, and has every byte of all.
+    /// Checks that every writer can end its stream, and every node takes a new one, and has every
+    /// byte of all.
     pub(super) fn streams_become_whole(&mut self, serving: &[usize]) -> Verdict {
         let Some(load) = self.settings.streams else {
             return Ok(());
@@ -294,7 +294,7 @@ impl World {
         streamers.all(|streamer| !streamer.is_busy() || self.is_retired(streamer.home))
     }
 
-    /// [here-1] A node is killed, and starts while it reaches no other: it finds every byte that
+    /// [here-1] Kills a node, and starts it while it reaches no other: it finds every byte that
     /// counted as here. It is isolated still.
     ///
     /// # Errors
@@ -319,7 +319,7 @@ impl World {
 
     // --- What directed scenarios are made of.
 
-    /// A client of streams connects to a node, and does what it is told; gives its index.
+    /// Connects a client of streams, which follows a scenario, to a node; returns its index.
     pub fn streamer(&mut self, node: usize) -> usize {
         let (index, dice) = (self.streamers.len(), self.streaming.dice.fork());
         let load = self.settings.streams.unwrap_or_else(Load::scripted);
@@ -328,7 +328,7 @@ impl World {
         index
     }
 
-    /// It connects to a node, over a new connection.
+    /// Connects to a node, over a new connection.
     pub fn connect_streamer(&mut self, index: usize, node: usize) {
         if let Some((connection, _)) = self.streamers[index].connection {
             self.streamer_leaves(index, connection);
@@ -337,7 +337,7 @@ impl World {
         self.streamers[index].connection = Some((self.wires.open(), node));
     }
 
-    /// It asks, and waits for the answer; `None` if its connection broke.
+    /// Sends a request and waits for the answer; `None` if its connection broke.
     ///
     /// # Errors
     /// There is none in time.
@@ -353,12 +353,12 @@ impl World {
         Ok(self.streamers[index].heard.pop_front().expect("just seen"))
     }
 
-    /// It asks, and waits for nothing.
+    /// Sends a request without waiting.
     pub fn tell_streams(&mut self, index: usize, ask: Ask) {
         self.streamer_asks(index, ask);
     }
 
-    /// It gives so many bytes more of its piece.
+    /// Gives this many more bytes of its piece.
     pub fn give_streams(&mut self, index: usize, bytes: u64) {
         if let Some(piece) = &mut self.streamers[index].piece {
             piece.given += bytes;

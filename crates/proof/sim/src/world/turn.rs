@@ -57,10 +57,10 @@ impl Outgoing<'_> {
         link.is_some_and(|link| self.network.has_room(link, bytes))
     }
 
-    /// The way to a node, if there is one.
+    /// Returns the link to a node, if there is one.
     fn link(&self, to: NodeId, lane: Lane) -> Option<Link> {
         let to = usize::try_from(to.0).ok()?.checked_sub(1)?;
-        // A connection that this side has not heard of yet, or still believes in.
+        // A connection that this side does not know yet, or still believes in.
         let known = self.up.get(&to)?;
         let stands = self.network.connection(self.from, to) == Some(*known);
         let link = Link { from: self.from, to, lane: lane.index() };
@@ -87,7 +87,7 @@ impl Plane for Outgoing<'_> {
             Some(packets) if lane == Lane::Control => packets.send(to, header, body.bytes()),
             _ => NodeSet::default(),
         };
-        // Whom packets do not reach, and what their window has no room for.
+        // Nodes that packets do not reach, and those whose window has no room.
         let rest = to.filtered(|node| !sent.contains(node));
         for node in rest.filtered(|node| self.has_stream_room(node, lane, bytes)).iter() {
             if let Some(link) = self.link(node, lane) {
@@ -113,7 +113,7 @@ impl Plane for Outgoing<'_> {
     }
 }
 
-/// What a turn needs of the world.
+/// Parts of the world that a turn needs.
 struct Turn<'a> {
     now: Now,
     index: usize,
@@ -210,7 +210,8 @@ impl World {
         Ok(())
     }
 
-    /// A clean stop has ended: the process marks it, if all is written, and exits ([volatile-4]).
+    /// Handles the end of a clean stop: the process marks it, if all is written, and exits
+    /// ([volatile-4]).
     fn stopped(&mut self, node: usize) {
         for peer in self.network.peers(node) {
             self.break_connection(node, peer, 200);
@@ -235,9 +236,9 @@ impl World {
         self.starts_within(node, 200_000);
     }
 
-    /// What this node took off its connections makes room on them. Where there are streams somebody
+    /// Frees the room on connections that this node's reads made. Where there are streams a sender
     /// waits for that: a piece of one is larger than what may be in flight. Elsewhere the sender's
-    /// next turn does.
+    /// next turn does so.
     fn make_room(&mut self, node: usize) {
         if self.settings.streams.is_none() {
             return;
@@ -347,7 +348,7 @@ impl World {
         }
     }
 
-    /// Tells the trace what changed about a node.
+    /// Traces the changes of a node.
     fn notice(&mut self, node: usize) {
         let Some(running) = &mut self.nodes[node].running else {
             return;
@@ -416,7 +417,7 @@ impl World {
         }
     }
 
-    // --- What the checkers hear from turns.
+    // --- Events of turns for the checkers.
 
     pub(crate) fn check_told(&mut self, node: usize) -> Verdict {
         let Some(running) = &self.nodes[node].running else {
@@ -481,13 +482,13 @@ impl World {
     }
 }
 
-/// Memory that a node holds for its clients.
+/// Returns the memory that a node holds for its clients.
 fn held_bytes(running: &Running) -> usize {
     let requests: usize = running.requests.values().map(Vec::len).sum();
     requests + running.host.front().held_bytes()
 }
 
-/// What a turn costs, as the node's tuner sees it: mostly little, at times very much.
+/// Returns the cost of a turn, as the node's tuner sees it: mostly little, at times very much.
 fn turn_us(now: Time, node: usize) -> u64 {
     let drawn = mix(now.0 ^ (node as u64) << 48);
     if drawn.is_multiple_of(64) { drawn % 20_000 } else { drawn % 200 }
@@ -626,8 +627,8 @@ impl Turn<'_> {
         }
     }
 
-    /// Datagrams that have arrived become frames, and those that are what they should be go to the
-    /// replica: of peers with whom a connection stands, as the plane is bound to it.
+    /// Turns datagrams that have arrived into frames, and passes the valid ones to the replica: of
+    /// peers with a standing connection, as the plane is bound to it.
     fn take_datagrams(&mut self, running: &mut Running) {
         let Some(packets) = &mut running.packets else {
             return;
@@ -640,7 +641,7 @@ impl Turn<'_> {
         }
     }
 
-    /// One whole frame of a peer, and its bytes.
+    /// Handles one whole frame of a peer, and its bytes.
     fn take_frame(
         &mut self,
         running: &mut Running,
@@ -710,12 +711,12 @@ impl Turn<'_> {
 }
 
 impl Node {
-    /// What the node's clocks show.
+    /// Returns the reading of the node's clocks.
     pub(super) fn now(&self, world: Time) -> Now {
         Now { time: self.time(world), wall_ms: self.clock.wall_ms(world) }
     }
 
-    /// Whether a process runs and is not paused.
+    /// Returns whether a process runs and is not paused.
     pub fn is_up(&self) -> bool {
         self.running.is_some() && !self.paused
     }

@@ -38,7 +38,7 @@ fn history(settings: Settings) -> (Vec<(Slot, Value)>, Counts) {
     (world.history(), world.counts)
 }
 
-/// [offload-10] The same log, whoever gives out its slots, and whoever counts.
+/// [offload-10] The log is the same, whichever node assigns its slots, and whichever counts.
 #[test]
 fn one_history_with_devices_and_without() {
     for class in [Class::Durable, Class::Volatile] {
@@ -79,7 +79,8 @@ fn what_fits_into_no_frame_is_done_all_the_same() {
 fn batches_that_want_to_be_long_leave_devices_alone() {
     let mut world = elected(settings(Class::Volatile, 3, Some(Faults::calm())));
     let client = world.client(1);
-    // So many commands at once, for so many seconds; how many slots devices gave out for them.
+    // Sends `commands` at once, for `seconds`; returns the number of slots that devices assigned
+    // for them.
     let rounds = |world: &mut World, commands: usize, seconds: u64| {
         let before = world.counts.device_given;
         let until = world.now.plus_ms(seconds * 1_000);
@@ -128,7 +129,7 @@ fn a_learner_submits_and_learns_by_frames() {
         match class {
             // [offload-10] What is counted is a hint, and a learner has nothing else to go by.
             Class::Durable => assert_eq!((offered, told), (0, 0)),
-            // The first goes by a connection: nobody was heard before it.
+            // The first goes by a connection: no frame was received before it.
             Class::Volatile => assert!(offered >= 50 && told >= 59, "{offered} {told}"),
         }
         world.settle().unwrap();
@@ -150,8 +151,8 @@ fn slowest_write_us(world: &mut World, client: usize) -> u64 {
 /// longer.
 const NOT_WAITED_US: u64 = 40_000;
 
-/// [offload-12] A leader whose device forgets leads on in its next ballot, or, where votes counted
-/// that were forgotten, hands over to another: nobody waits until it was silent for long.
+/// [offload-12] A leader whose device forgets continues to lead in its next ballot, or, where votes
+/// counted that were forgotten, hands over to another: no node waits for a long silence.
 #[test]
 fn a_leader_whose_device_forgets_is_not_waited_for() {
     for class in [Class::Durable, Class::Volatile] {

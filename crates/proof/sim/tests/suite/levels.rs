@@ -1,4 +1,4 @@
-//! Clusters whose nodes are of two releases, upgraded and taken back while everything goes wrong
+//! Clusters whose nodes are of two releases, upgraded and downgraded while everything goes wrong
 //! ([level-3] to [level-8]).
 
 use quorate_core::{level::Level, record::Class};
@@ -60,7 +60,7 @@ fn upgrade(world: &mut World, node: usize, release: Level) -> Outcome {
     })
 }
 
-/// Up, back, up again, and raised when everybody is there: then there is no way back.
+/// Up, back, up again, and raised when all nodes are present: then it cannot be undone.
 #[test]
 fn a_cluster_goes_up_node_by_node_and_back_until_the_level_is_raised() -> Outcome {
     for seed in 0..4 {

@@ -214,8 +214,8 @@ fn g14_failover_is_quick_and_without_duels() -> Outcome {
     Ok(())
 }
 
-/// [live-4] A node with a slow disk is made leader under load. Writes stop last, and shortly:
-/// nobody waits for its disk.
+/// [live-4] A node with a slow disk is made leader under load. Writes stop last, and shortly: no
+/// client waits for its disk.
 #[test]
 fn transfer_to_a_slow_disk_holds_nobody_up() -> Outcome {
     for seed in 0..5 {
@@ -273,7 +273,7 @@ fn a_node_with_a_higher_ballot_is_taken_in_again_under_reads() -> Outcome {
         world.ask(0, "SET x 1")?;
         let leader = world.wait_for_leader()?;
         let stray = others(&world, leader)[0];
-        // Told to lead, it records a ballot of its own, and nobody hears of it.
+        // Asked to lead, it records a ballot of its own, which no other node learns of.
         for other in others(&world, stray) {
             world.block_now(stray, other, true);
         }
@@ -359,7 +359,7 @@ fn g17_commands_reach_the_leader_that_is_named() -> Outcome {
     Ok(())
 }
 
-/// G18 (in part) What is too large, or no frame at all, is refused; nobody else notices.
+/// G18 (in part) Input that is too large, or no frame at all, is refused; no other client notices.
 #[test]
 fn g18_oversized_and_malformed_input() -> Outcome {
     let mut world = World::calm(18, 3, Class::Durable)?;
@@ -524,7 +524,7 @@ fn g23_full_disk_goes_on_when_there_is_room() -> Outcome {
     world.settle()
 }
 
-/// [volatile-4] A clean stop that has to wait for a full disk ends when there is room; nobody else
+/// [volatile-4] A clean stop that has to wait for a full disk ends when there is room; nothing else
 /// would wake the node then.
 #[test]
 fn stop_waits_for_room_on_a_full_disk() -> Outcome {
@@ -587,8 +587,8 @@ fn g23_without_descriptors_logs_wait_and_go_on() -> Outcome {
     world.settle()
 }
 
-/// [class-5] A volatile group that loses its quorum at once stops and says so; nobody acts under an
-/// identity whose votes are forgotten ([volatile-1]).
+/// [class-5] A volatile group that loses its quorum at once stops and says so; no node acts under
+/// an identity whose votes are forgotten ([volatile-1]).
 #[test]
 fn volatile_group_killed_at_once_stops_and_says_so() -> Outcome {
     let mut settings = Settings::calm(5, 3, Class::Volatile);
@@ -656,8 +656,8 @@ fn deposed_leader_does_not_answer_from_the_past() -> Outcome {
     Ok(())
 }
 
-/// Who subscribes hears what is published later, on whichever node, and nothing that was published
-/// before: not even on a node that has not heard of it yet.
+/// A subscriber receives later messages, published on any node, and none that was published before:
+/// not even on a node that has not learned of it yet.
 #[test]
 fn listener_hears_nothing_old_and_everything_new() -> Outcome {
     for class in [Class::Durable, Class::Volatile] {
@@ -682,7 +682,7 @@ fn listener_hears_nothing_old_and_everything_new() -> Outcome {
             assert_eq!(world.ask(node, &publish)?, heard);
             assert_eq!(world.reply(listener)?, answer("message", bulk(text)));
         }
-        // The nodes go on holding the same, whatever is told.
+        // The nodes stay equal, whatever is reported.
         world.settle()?;
     }
     Ok(())
@@ -732,7 +732,7 @@ fn all_run(world: &World) -> bool {
     world.nodes.iter().all(|node| node.running.is_some())
 }
 
-/// What a cluster does whose nodes are all there: it serves, and every node knows the same.
+/// Checks a complete cluster: it serves, and every node knows the same.
 fn serves(world: &mut World, value: &str) -> Outcome {
     world.run_until("all nodes run", all_run)?;
     let leader = world.wait_for_leader()?;
@@ -911,7 +911,7 @@ fn a_month_of_writes_to_the_same_keys_does_not_fill_the_disk() -> Outcome {
             for _ in 0..KEYS {
                 assert_eq!(world.reply(client)?, Some(ok()));
             }
-            // What others hold is heard with heartbeats.
+            // The state of others arrives with heartbeats.
             world.run_for(200_000)?;
             for node in &mut world.nodes {
                 let mut files = |family| {
@@ -970,8 +970,8 @@ fn leader_that_stood_still_between_clock_and_read_answers_nothing_old() -> Outco
     world.settle()
 }
 
-/// [read-6] A node that is cut off says so, once what it knows is older than the bound; and tells
-/// what it has to those who want no bound.
+/// [read-6] A node that is cut off says so, once its knowledge is older than the bound; and answers
+/// from what it has if the client wants no bound.
 #[test]
 fn node_that_is_cut_off_refuses_reads_beyond_their_bound() -> Outcome {
     let mut world = World::new(Settings::calm(6, 3, Class::Durable));

@@ -1,5 +1,5 @@
-//! The stories of `docs/stories/`: calm runs told line by line, compared on every test run.
-//! `REWRITE=1 cargo test -p quorate-sim` tells them again.
+//! The stories of `docs/stories/`: calm runs line by line, compared on every test run. `REWRITE=1
+//! cargo test -p quorate-sim` writes them again.
 
 use std::{env, fs, path::Path};
 

@@ -24,7 +24,7 @@ use quorate_stream::{Denied, Done, How, Name, Writer, table::Nowhere};
 
 type Outcome = Result<(), Violation>;
 
-/// Logs are small and trimmed soon, and kept for nobody who is further behind than that.
+/// Logs are small and trimmed soon, and not kept for nodes that are further behind than that.
 fn settings(seed: u64, spares: usize) -> Settings {
     let mut settings = Settings::calm(seed, 3, Class::Durable);
     settings.streams = Some(Load::scripted());
@@ -53,7 +53,7 @@ fn counters(world: &World, node: usize) -> Counters {
     running.map(|running| running.replica().counters()).unwrap_or_default()
 }
 
-/// What a node says that the stream's end is.
+/// Returns the stream's end at a node.
 fn end(world: &World, node: usize) -> u64 {
     let running = world.nodes[node].running.as_ref();
     let info = running.and_then(|running| running.replica().streams().info(&name()));
@@ -74,7 +74,7 @@ fn open(world: &mut World, client: usize, node: usize, how: How) -> Result<u64, 
     panic!("the stream cannot be opened");
 }
 
-/// What the answer is to whoever tries to open the stream.
+/// Returns the refusal of an attempt to open the stream.
 fn refused(world: &mut World, client: usize, node: usize, how: How, writer: Writer) -> Denied {
     world.connect_streamer(client, node);
     match world.ask_streams(client, Ask::Open(name(), how, writer)) {
@@ -83,12 +83,12 @@ fn refused(world: &mut World, client: usize, node: usize, how: How, writer: Writ
     }
 }
 
-/// What a client was acknowledged, if it has its piece still.
+/// Returns the acknowledged position of a client, if it still has its piece.
 fn durable(world: &World, client: usize) -> Option<u64> {
     world.streamers[client].piece.map(|piece| piece.durable)
 }
 
-/// A client writes so many bytes, and has them acknowledged.
+/// A client writes this many bytes, and has them acknowledged.
 fn write(world: &mut World, client: usize, bytes: u64) -> Outcome {
     world.give_streams(client, bytes);
     let piece = world.streamers[client].piece.expect("it is open");
@@ -122,7 +122,7 @@ fn read(world: &mut World, node: usize, from: u64) -> Result<Result<u64, Nowhere
     }
 }
 
-/// Every node has exactly so many bytes, all of them right.
+/// Every node has exactly this many bytes, all of them right.
 fn check_all(world: &mut World, to: u64) -> Outcome {
     world.run_until("every node has every byte", |world| {
         (0..world.nodes.len()).all(|node| {
@@ -144,7 +144,7 @@ fn log_start(world: &World, node: usize) -> u64 {
     running.replica().log().start().0
 }
 
-/// G10 Everybody is killed again and again while a client writes, on a disk that tears and loses
+/// G10 All nodes are killed again and again while a client writes, on a disk that tears and loses
 /// what was not flushed: it goes on where the decided bytes end, and nothing that was acknowledged
 /// is lost ([disk-5]).
 #[test]
@@ -172,8 +172,8 @@ fn g10_everybody_is_killed_while_a_client_writes() -> Outcome {
     Ok(())
 }
 
-/// Whole units are written once: records say where they are, so the log hardly grows, and
-/// everybody's crash at any moment leaves what was acknowledged ([disk-5], [value-3]).
+/// Whole units are written once: records say where they are, so the log hardly grows, and a crash
+/// of all nodes at any moment leaves what was acknowledged ([disk-5], [value-3]).
 #[test]
 fn units_are_written_once_and_outlive_everybodys_crash() -> Outcome {
     for seed in 0..8 {
@@ -207,9 +207,9 @@ fn units_are_written_once_and_outlive_everybodys_crash() -> Outcome {
     Ok(())
 }
 
-/// [aux-5] Seeds in which a leader needs the vote of an auxiliary for content behind a stream's
-/// close. Full replicas have let its bytes go, as nobody needs them; the auxiliary, which knows no
-/// stream, once asked for them for ever.
+/// [aux-5] Seeds in which a leader needs the vote of an auxiliary for content after a stream's
+/// close. Full replicas have released its bytes, as they are not needed; the auxiliary, which knows
+/// no stream, once kept asking for them.
 #[test]
 fn content_behind_a_close_is_settled_for_an_auxiliary() {
     for seed in [147_839, 134_257] {
@@ -218,8 +218,8 @@ fn content_behind_a_close_is_settled_for_an_auxiliary() {
     }
 }
 
-/// G9 G10 The log is trimmed below what the store has, and everybody restarts: from a snapshot with
-/// the table, from the checkpoint of the store, and from the log behind both ([trim-2]).
+/// G9 G10 The log is trimmed below what the store has, and all nodes restart: from a snapshot with
+/// the table, from the checkpoint of the store, and from the log after both ([trim-2]).
 #[test]
 fn bytes_outlive_the_log_and_a_restart() -> Outcome {
     let (mut world, leader) = world(9)?;
@@ -310,7 +310,7 @@ fn g24_trimmed_positions_are_gone_everywhere() -> Outcome {
 }
 
 /// G12 All three machines are replaced, and leadership is handed to and fro, while a client writes
-/// through one that stays: its piece does not end, and it hears of nothing ([stream-3]).
+/// through one that stays: its piece does not end, and it notices nothing ([stream-3]).
 #[test]
 fn g12_members_and_leaders_change_inside_a_piece() -> Outcome {
     for seed in 0..3 {
@@ -391,7 +391,7 @@ fn piece_goes_on_at_the_next_leader() -> Outcome {
 }
 
 /// G13 Nothing passes from the owner to the leader for a while, in the midst of a piece: it is sent
-/// again, and nobody holds more than its window ([stream-8]).
+/// again, and no node holds more than its window ([stream-8]).
 #[test]
 fn g13_bytes_that_were_lost_are_sent_again() -> Outcome {
     let (mut world, leader) = world(13)?;
@@ -416,8 +416,8 @@ fn g13_bytes_that_were_lost_are_sent_again() -> Outcome {
 }
 
 /// [stream-10] Two writers that both believe they own the name: the second took over while nothing
-/// passed to the first's node, which goes on giving. Nothing of that is kept, and it is told when
-/// it hears of anything again.
+/// passed to the first's node, which goes on giving. Nothing of that is kept, and the first is
+/// notified when it is connected again.
 #[test]
 fn first_of_two_owners_is_fenced() -> Outcome {
     for seed in 0..5 {
@@ -451,8 +451,8 @@ fn first_of_two_owners_is_fenced() -> Outcome {
     Ok(())
 }
 
-/// [stream-5], [stream-10] The answer to the opening is lost with the connection: whoever comes
-/// back gets another piece, and no position is bound to two bytes.
+/// [stream-5], [stream-10] The answer to the opening is lost with the connection: a client that
+/// returns gets another piece, and no position is bound to two bytes.
 #[test]
 fn lost_answer_to_an_opening_is_asked_for_again() -> Outcome {
     let (mut world, leader) = world(300)?;
@@ -501,7 +501,7 @@ fn stream_of_a_lost_owner_is_free_again() -> Outcome {
     check_all(&mut world, at + 10_000)
 }
 
-/// [disk-8] Blocks of the store rot: they are not given out, and fetched from another node.
+/// [disk-8] Blocks of the store rot: they are not served, and fetched from another node.
 #[test]
 fn bytes_that_rotted_come_from_another_node() -> Outcome {
     let (mut world, leader) = world(500)?;

@@ -75,7 +75,7 @@ impl<'a> Lower<'a> {
         }
     }
 
-    /// A list of bit strings, whole bytes together.
+    /// Returns a list of bit strings, whole bytes together.
     pub(super) fn bits(&mut self, list: &ast::Expr) -> Result<Vec<(Expr, u32)>, Error> {
         let ExprKind::List(items) = &list.kind else {
             return Err(error(&list.place, "expected a list in braces"));

@@ -12,7 +12,7 @@ use crate::p4::{
 };
 
 impl<'a> Lower<'a> {
-    /// A control of the pipeline.
+    /// Lowers a control of the pipeline.
     pub(super) fn control(
         &mut self,
         block: &'a Block,
@@ -22,7 +22,7 @@ impl<'a> Lower<'a> {
         self.apply_block(block, arguments, &registers)
     }
 
-    /// The registers of a block that is instantiated.
+    /// Returns the registers of a block that is instantiated.
     fn registers_of(
         &mut self,
         block: &'a Block,
@@ -77,7 +77,7 @@ impl<'a> Lower<'a> {
         Ok(vec![Op::Body(ops)])
     }
 
-    /// Nothing contains itself.
+    /// Enters a block or an action; none may contain itself.
     fn enter(&mut self, name: &Name) -> Result<(), Error> {
         if self.open.contains(&name.text) {
             let why = format!("{} contains itself", name.text);
@@ -87,7 +87,7 @@ impl<'a> Lower<'a> {
         Ok(())
     }
 
-    /// A parameter of a block stands for its argument.
+    /// Binds a parameter of a block to its argument.
     pub(super) fn bind(
         &mut self,
         parameter: &Parameter,
@@ -222,7 +222,7 @@ impl<'a> Lower<'a> {
         Ok(masks)
     }
 
-    /// `action(…)`, which the table lists.
+    /// Lowers `action(…)`, which the table lists.
     fn table_action(&mut self, table: &ast::Table, expr: &ast::Expr) -> Result<Vec<Op>, Error> {
         let (name, arguments): (_, &[ast::Expr]) = match &expr.kind {
             ExprKind::Name(name) => (name, &[]),
@@ -245,7 +245,7 @@ impl<'a> Lower<'a> {
         }
     }
 
-    /// The body of an action, with its arguments copied.
+    /// Lowers the body of an action, with its arguments copied.
     pub(super) fn action(
         &mut self,
         action: &'a Action,
@@ -343,7 +343,7 @@ impl<'a> Lower<'a> {
         Ok(())
     }
 
-    /// Where something is written to.
+    /// Returns the target of a write.
     pub(super) fn target(&mut self, expr: &ast::Expr) -> Result<Variable, Error> {
         let variable = self.variable(expr)?;
         let variable = variable.ok_or_else(|| error(&expr.place, "this is no variable"))?;

@@ -23,7 +23,7 @@ pub(crate) const PACKET_TOO_SHORT: u128 = 1;
 pub(crate) const NO_MATCH: u128 = 2;
 
 impl Lower<'_> {
-    /// A number without a width takes one; everything else has its type already.
+    /// Gives a number without a width that of the type; everything else has its type already.
     pub(super) fn convert(&self, value: Value, ty: &Ty, place: &Place) -> Result<Value, Error> {
         match (&value.ty, ty) {
             (Ty::Int, Ty::Bits(width)) => {
@@ -134,7 +134,7 @@ impl Lower<'_> {
         Ok(Value::new(variable.ty.clone(), expr))
     }
 
-    /// `error.NoError`; `table.apply().hit`.
+    /// Lowers `error.NoError` and `table.apply().hit`.
     fn member(
         &mut self,
         inner: &ast::Expr,
@@ -194,7 +194,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Two sides of one type: a number without a width takes that of the other side.
+    /// Lowers two sides of one type: a number without a width takes that of the other side.
     fn pair(&mut self, left: &ast::Expr, right: &ast::Expr) -> Result<(Value, Value), Error> {
         let (a, b) = (self.expr(left)?, self.expr(right)?);
         match (&a.ty, &b.ty) {

@@ -12,7 +12,7 @@ use crate::p4::{
 };
 
 impl<'a> Lower<'a> {
-    /// All states, and which one is the first.
+    /// Lowers all states. Returns them, and the index of the first.
     pub(super) fn parser(
         &mut self,
         block: &'a Block,

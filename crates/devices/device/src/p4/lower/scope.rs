@@ -1,4 +1,4 @@
-//! What names stand for, and what types are.
+//! Meanings of names, and types.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +7,12 @@ use crate::p4::{
     ir::{Expr, Slot},
 };
 
-/// What an expression is.
+/// Type of an expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Ty {
     Bits(u32),
     Bool,
-    /// A number without a width: a constant that takes the width of what stands beside it.
+    /// A number without a width: a constant that takes the width of the other operand.
     Int,
     Error,
     Header(usize),
@@ -47,9 +47,9 @@ pub(crate) struct Struct {
 pub(crate) struct Variable {
     pub(crate) slot: Slot,
     pub(crate) ty: Ty,
-    /// Of the header around it.
+    /// Validity of the header around it.
     pub(crate) valid: Option<Slot>,
-    /// Whether it may be written to.
+    /// The variable may be written.
     pub(crate) writable: bool,
     pub(crate) slice: Option<(u32, u32)>,
 }
@@ -65,7 +65,7 @@ impl Variable {
 pub(crate) struct Value {
     pub(crate) ty: Ty,
     pub(crate) expr: Expr,
-    /// Of a number without a width.
+    /// Value of a number without a width.
     pub(crate) int: i128,
 }
 
@@ -88,7 +88,7 @@ impl Value {
     }
 }
 
-/// What a name stands for.
+/// Meaning of a name.
 #[derive(Clone, Debug)]
 pub(crate) enum Entry<'a> {
     Constant(Ty, u128),
@@ -121,7 +121,7 @@ impl<'a> Scope<'a> {
         self.0.pop();
     }
 
-    /// How many are open; [`Scope::cut`] takes it.
+    /// Returns the number of open scopes; [`Scope::cut`] takes it.
     pub(crate) fn depth(&self) -> usize {
         self.0.len()
     }
@@ -136,7 +136,7 @@ impl<'a> Scope<'a> {
         self.0.extend(inner);
     }
 
-    /// Whether the name is new in the innermost scope.
+    /// Declares a name. Returns whether it is new in the innermost scope.
     pub(crate) fn declare(&mut self, name: &str, entry: Entry<'a>) -> bool {
         let innermost = self.0.last_mut().expect("one is always open");
         let is_new = !innermost.contains_key(name);

@@ -10,7 +10,7 @@ use crate::p4::{
 };
 
 impl Lower<'_> {
-    /// One more operation; there are not endlessly many.
+    /// Counts one more operation; their number is limited.
     pub(super) fn count(&mut self, place: &Place) -> Result<(), Error> {
         self.ops += 1;
         if self.ops > OPS_MAX {
@@ -36,7 +36,7 @@ impl Lower<'_> {
         }
     }
 
-    /// A constant that is at least 0.
+    /// Returns a constant that is at least 0.
     pub(super) fn whole_number(&mut self, expr: &ast::Expr) -> Result<u128, Error> {
         let value = self.expr(expr)?;
         let number = match value.ty {
@@ -113,7 +113,7 @@ impl Lower<'_> {
         }
     }
 
-    /// What an expression names, if it names a variable.
+    /// Returns the variable that an expression names, if it names one.
     pub(super) fn variable(&mut self, expr: &ast::Expr) -> Result<Option<Variable>, Error> {
         match &expr.kind {
             ExprKind::Name(name) => Ok(match self.scope.find(name) {

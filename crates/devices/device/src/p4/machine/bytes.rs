@@ -7,7 +7,7 @@ use crate::p4::{
 };
 
 impl Packet<'_> {
-    /// Nothing of a header is taken from a packet that is too short for it.
+    /// Extracts a header; nothing of it is taken from a packet that is too short for it.
     pub(super) fn extract(&mut self, header: usize, place: &Place) -> Result<bool, Fault> {
         let Header { valid, fields, bits } = &self.program.headers[header];
         if self.values[*valid] == 1 {
@@ -57,7 +57,7 @@ impl Packet<'_> {
         Ok(())
     }
 
-    /// The complement of the one's-complement sum of words of 16 bits.
+    /// Returns the complement of the one's-complement sum of words of 16 bits.
     pub(super) fn sum(&mut self, checksum: &Checksum) -> Result<u128, Fault> {
         let mut writer = Bits::default();
         let (mut sum, mut high) = (0_u64, None);

@@ -37,7 +37,7 @@ impl Parser {
         Ok(Expr { kind, place })
     }
 
-    /// The operator that stands here, and how strongly it binds.
+    /// Returns the operator at this position, and how strongly it binds.
     pub(super) fn operator(&self) -> Option<(Binary, usize, usize)> {
         let Kind::Sign(sign) = self.peek().kind else {
             return None;

@@ -71,7 +71,7 @@ impl Parser {
         Ok(Statement::Call(to))
     }
 
-    /// A type and a name: `bit<8> x`, `bool x`, `some_t x`.
+    /// Returns whether a type and a name follow: `bit<8> x`, `bool x`, `some_t x`.
     pub(super) fn begins_variable(&self) -> bool {
         let second = &self.second().kind;
         match &self.peek().kind {

@@ -29,7 +29,7 @@ fn tapped(device: &mut Device, form: Form) -> Vec<(u64, u64)> {
     seen
 }
 
-/// [offload-6] Two values for each slot, by two threads at once: one is voted for, and both hear
+/// [offload-6] Two values for each slot, by two threads at once: one is voted for, and both learn
 /// which.
 #[test]
 fn a_slot_has_one_vote_whoever_asks_at_once() {
@@ -75,7 +75,7 @@ fn a_slot_has_one_vote_whoever_asks_at_once() {
     eprintln!("{firsts} of {SLOTS} votes went to the first thread");
 }
 
-/// [offload-8] An owner fences while votes are cast: whoever heard a vote finds it read out.
+/// [offload-8] An owner fences while votes are cast: any vote that was received is read out.
 #[test]
 fn no_vote_is_cast_behind_a_fence() {
     let Some(device) = ready(Role::Acceptor, CELLS) else {
@@ -118,8 +118,8 @@ fn no_vote_is_cast_behind_a_fence() {
     }
 }
 
-/// [offload-14] [offload-10] Two threads submit: every slot is given out once. Two count votes:
-/// each is decided once.
+/// [offload-14] [offload-10] Two threads submit: every slot is assigned once. Two count votes: each
+/// is decided once.
 #[test]
 fn slots_are_given_out_once_and_decided_once() {
     let Some(mut device) = ready(Role::Coordinator, CELLS) else {

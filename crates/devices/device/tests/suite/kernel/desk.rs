@@ -1,4 +1,4 @@
-//! What every test begins with: a device that is loaded, and frames for it.
+//! Common setup of the tests: a device that is loaded, and frames for it.
 
 use std::env;
 
@@ -84,7 +84,7 @@ pub(crate) fn start() -> Start {
     Start { ballot: BALLOT, first: 0, limit: u64::MAX, quorum: 2, members: 3, hint: false }
 }
 
-/// Bytes that tell values apart.
+/// Returns bytes that distinguish values.
 pub(crate) fn room(value: u64) -> [u8; ROOM] {
     let mut room = [0; ROOM];
     for chunk in room.as_chunks_mut::<8>().0 {

@@ -22,7 +22,7 @@ use crate::kernel::{
 const VALUES: u64 = 10_000;
 /// More than all values, so that every cell can be compared.
 pub(crate) const CELLS: u32 = 1 << 14;
-/// How many a client waits for.
+/// Most pending requests of a client.
 const OUTSTANDING: u64 = 32;
 
 pub(crate) fn open(host: u8, cells: u32, hooks: &[Hook]) -> Result<(Host, Before), Failed> {
@@ -43,7 +43,7 @@ pub(crate) fn armed(host: u8, hooks: &[Hook]) -> Host {
     device
 }
 
-/// What an owner delivers: decisions in the order of slots, though they come in that of votes.
+/// Deliveries of an owner: decisions in the order of slots, though they arrive in that of votes.
 #[derive(Default)]
 struct Delivered {
     values: Vec<u64>,
@@ -151,7 +151,7 @@ fn ten_thousand_values_by_tc() {
     });
 }
 
-/// What an owner asks goes in by its port, and what is for others leaves by its socket.
+/// Requests of an owner enter by its port, and frames for others leave by its socket.
 #[test]
 fn an_owner_drives_its_device_by_frames() {
     alone("interfaces::an_owner_drives_its_device_by_frames", || {
@@ -169,7 +169,7 @@ fn an_owner_drives_its_device_by_frames() {
         };
         let (own, tick, ask) =
             (frames(Type::Submit, 0), frames(Type::Tick, 8), frames(Type::Ask, 8));
-        // An owner's own value, and the same again: the group hears both, and the own acceptor
+        // An owner's own value, and the same again: the group receives both, and the own acceptor
         // votes once.
         host.put(Program::Coordinator, &own);
         host.put(Program::Coordinator, &tick);
@@ -237,7 +237,7 @@ fn the_next_owner_finds_what_a_killed_one_left() {
         let said = BufReader::new(killed.0.stdout.take().unwrap());
         let mut lines = said.lines().map(Result::unwrap);
         assert!(lines.any(|line| line == "armed"));
-        // As long as it lives, nobody else may.
+        // As long as it lives, no other process may.
         let Err(Failed::Owned { interface }) = open(1, CELLS, &[Hook::Native]) else {
             panic!("two owners");
         };
@@ -274,8 +274,8 @@ fn the_next_owner_finds_what_a_killed_one_left() {
             assert_eq!(host.take(&mut frame), Some(voted));
             assert_eq!(parse(Form::Raw, &frame).0.slot, slot);
         }
-        // Told otherwise, it is another device: the old one, armed again, is ended, and can still
-        // be read.
+        // With other settings it is another device: the old one, armed again, is ended, and can
+        // still be read.
         let acceptor = host.device().calls(Program::Acceptor);
         acceptor.arm(number(3), arm()).unwrap();
         drop(host);
@@ -308,7 +308,7 @@ fn what_an_interface_does_is_seen() {
             ip(&format!("-n n{number} link set {INTERFACE} up")).unwrap();
             assert_eq!(host.health(), Health::Well);
         }
-        // A program of somebody else: said, and no later hook is taken behind its back.
+        // A program of another process: reported, and no later hook is taken in its place.
         at(CLIENT, || {
             let _theirs = quorate_device::xdp::Passing::attach(INTERFACE).unwrap();
             let opened = Host::open(&settings(9, 64), INTERFACE, &Hook::ALL, Form::Raw);
@@ -325,7 +325,7 @@ fn what_an_interface_does_is_seen() {
     });
 }
 
-/// One vote is enough where the ballot is the device's: what is for others is not heard inside.
+/// One vote is enough where the ballot is the device's: frames for others are not processed inside.
 #[test]
 fn a_host_that_speaks_to_others_alone_does_not_hear_itself() {
     let mut told = settings(1, 64);

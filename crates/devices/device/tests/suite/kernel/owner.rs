@@ -1,4 +1,4 @@
-//! An owner's calls, one by one: what it is told, and what it is refused.
+//! Calls of an owner, one by one: the answers and the refusals.
 
 use quorate_device::xdp::{Entry, Failed, Fate, Role, control::Arm};
 use quorate_offload::{Form, Number, PackedBallot, Reason, State, Type};
@@ -76,7 +76,7 @@ fn a_coordinator_is_started_and_repeats_what_it_is_told() {
     assert_eq!(of(&device).fence(number(5)).unwrap().next, 1);
 }
 
-/// What is not for the device goes on as it came.
+/// A frame that is not for the device passes unchanged.
 #[test]
 fn what_is_not_ours_passes_unchanged() {
     let Some(device) = ready(Role::Acceptor, 64) else {

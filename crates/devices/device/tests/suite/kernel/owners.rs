@@ -1,4 +1,4 @@
-//! Who may have a device at an interface, and what becomes of those whose owners are gone.
+//! Ownership of devices at an interface, and the fate of those whose owners are gone.
 
 use std::process::Command;
 
@@ -16,7 +16,7 @@ use crate::kernel::{
     wires::{Client, GROUP, INTERFACE, alone, at, lay},
 };
 
-/// Of the settings of all hosts.
+/// Group of the settings of all hosts.
 const OURS: u32 = 5;
 
 /// [offload-9] A node that was killed comes back without a device, or with another: what it left is
@@ -64,7 +64,7 @@ fn an_interface_has_one_owner_whatever_files_it_sees() {
         assert!(matches!(second, Err(Failed::Owned { interface }) if interface == INTERFACE));
         let mut thread = at(1, || Packet::open(INTERFACE, &[Mac(GROUP.mac)]).unwrap());
         assert!(matches!(at(1, || thread.claim(OURS)), Err(NotOurs::Taken)));
-        // Threads of other groups hear other frames.
+        // Threads of other groups receive other frames.
         assert!(at(1, || thread.claim(OURS + 1)).is_ok());
         drop(host);
         assert!(open(1, CELLS, &[Hook::Traffic]).is_ok());

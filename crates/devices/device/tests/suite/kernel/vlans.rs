@@ -19,7 +19,7 @@ fn frames_of_a_vlan_are_not_obeyed_by_tc() {
         let mut host = armed(1, &[Hook::Traffic]);
         let client = Client::new();
         let before = host.device().counters().unwrap();
-        // By an interface of that VLAN, whose tag is beside the frame; in the frame itself; with a
+        // By an interface of that VLAN, whose tag is outside the frame; in the frame itself; with a
         // priority alone.
         if vlan(CLIENT, "tagged", 5) {
             Client::on("tagged").send(1, &phase2a(0, 1));
@@ -41,8 +41,8 @@ fn frames_of_a_vlan_are_not_obeyed_by_tc() {
     });
 }
 
-/// The same of a device that is a thread, and whose socket hears the kernel take tags off: of a
-/// VLAN that the host has an interface of, of one that it has not, and of a priority alone.
+/// The same of a device that is a thread, and whose socket learns that the kernel takes tags off:
+/// of a VLAN that the host has an interface of, of one that it has not, and of a priority alone.
 #[test]
 fn frames_of_a_vlan_are_not_obeyed_by_a_thread() {
     alone("vlans::frames_of_a_vlan_are_not_obeyed_by_a_thread", || {

@@ -28,7 +28,7 @@ pub(crate) const INTERFACE: &str = "wire";
 /// The group of all hosts.
 pub(crate) const GROUP: Address =
     Address { mac: [3, 0, 0, 0, 0, 0x55], ip: [239, 0, 0, 0x55], port: 47_100 };
-/// Where decisions go: clients are in it, too.
+/// Destination of decisions: clients are in it, too.
 pub(crate) const DECISIONS: Address =
     Address { mac: [3, 0, 0, 0, 0, 0x56], ip: [239, 0, 0, 0x56], port: 47_100 };
 /// The client's number; hosts are 1, 2, 3.
@@ -92,8 +92,8 @@ fn stay_here() {
     sched_setaffinity(None, &one).unwrap();
 }
 
-/// So many hosts and a client, each a machine of its own, and a bridge. What hosts send back by XDP
-/// is lost without what is returned here.
+/// Creates this many hosts and a client, each a machine of its own, and a bridge. Frames that hosts
+/// return by XDP are lost without the returned guards.
 pub(crate) fn lay(hosts: u8) -> Vec<Passing> {
     ip("link add switch type bridge mcast_snooping 0").unwrap();
     ip("link set switch up").unwrap();
@@ -139,7 +139,8 @@ pub(crate) fn at<T: Send>(machine: u8, does: impl FnOnce() -> T + Send) -> T {
     })
 }
 
-/// This test once more as another process, at a machine, with a word that tells it what to do.
+/// Returns the command that runs this test once more as another process, at a machine, with a word
+/// that selects its task.
 pub(crate) fn again(name: &str, machine: u8, word: &str) -> Command {
     let mut command = namespace::inside(machine.into());
     command
@@ -152,7 +153,7 @@ pub(crate) fn again(name: &str, machine: u8, word: &str) -> Command {
 
 const WORD: &str = "QUORATE_XDP_WORD";
 
-/// What this process was told, if it is such a one.
+/// Returns the word passed to this process, if it is a child.
 pub(crate) fn word() -> Option<String> {
     env::var(WORD).ok()
 }
@@ -169,7 +170,7 @@ pub(crate) fn settings(host: u8, cells: u32) -> Settings {
     Settings { cells, tap: 1 << 22, ..Settings::of(setup, &route, &route, &decisions).unwrap() }
 }
 
-/// Who submits from outside.
+/// Client that submits from outside.
 pub(crate) struct Client(Raw);
 
 impl Client {

@@ -158,8 +158,8 @@ impl Group {
         self.until(|group| group.find(0, |event| (*event == started).then_some(())));
     }
 
-    /// Values from the leader's replica until so many of them are decided; what was given out, in
-    /// order.
+    /// Submits values from the leader's replica until this many of them are decided; returns the
+    /// assigned slots, in order.
     pub(crate) fn decide(&mut self, values: u64) -> Vec<Held> {
         let mut submitted = 0;
         let mut given = Vec::new();
@@ -179,7 +179,7 @@ impl Group {
                 }
             }
             let to = (floor..).find(|slot| !decided.contains(slot)).unwrap();
-            // What replicas tell each other over TCP.
+            // Exchange between replicas over TCP.
             for node in &mut group.nodes {
                 node.owner.raise_floor(Slot(to), Slot(to + u64::from(CELLS)));
             }

@@ -24,7 +24,7 @@ fn a_thousand_values_are_given_out_and_decided() {
     group.begin();
     let given = group.decide(1000);
     check_all(&given, 1000);
-    // A coordinator's count is heard by the owners of others.
+    // A coordinator's count reaches the owners of others.
     let last = given[given.len() - 1].slot;
     for node in 1..3 {
         let told = |event: &Event| matches!(event, Event::Decided { slot, .. } if *slot == last);
@@ -59,7 +59,7 @@ fn what_the_queue_lost_is_read_from_cells() {
         group.nodes[0].owner.submit(value, &bytes).unwrap();
     }
     group.turn();
-    // Nobody takes until everything was voted for.
+    // No owner takes frames until all values were voted for.
     while done(&group).iter().zip(&before).any(|(now, before)| now - before < values) {
         std::thread::yield_now();
     }

@@ -50,7 +50,7 @@ fn members_may_be_told_later() {
     members.iter().for_each(|list| list.set(all.clone()));
     group
         .until(|group| group.find(0, |event| matches!(event, Event::Decided { .. }).then_some(())));
-    // A follower is told, too.
+    // A follower is notified, too.
     group.until(|group| group.find(1, |event| matches!(event, Event::Voted(_)).then_some(())));
 }
 

@@ -17,12 +17,12 @@ use crate::port::frames::{
     CELLS, GROUP, MEMBERS, OWN, OWNER, QUORUM, ROOM, address, cells, read, setup, station, write,
 };
 
-/// How bad the port and the network are, in so many of 100 frames.
+/// Faults of the port and the network, in percent of frames.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Trouble {
     pub(crate) lost: u64,
     pub(crate) repeated: u64,
-    /// Of given out slots: their proposals never leave, and their cells are empty.
+    /// Percentage of assigned slots whose proposals never leave, and whose cells are empty.
     pub(crate) holes: u64,
 }
 
@@ -40,15 +40,15 @@ pub(crate) struct Bad {
     ready: VecDeque<(Program, Came, Vec<u8>)>,
     /// Fences that were answered, while steps that began before go on.
     late: BTreeMap<Program, Vec<u8>>,
-    /// The highest number that each program was told.
+    /// The highest number that each program received.
     last: BTreeMap<Program, (u32, u64)>,
     draining: bool,
-    /// What each slot was given to, in each ballot.
+    /// Value assigned to each slot, in each ballot.
     pub(crate) given: BTreeMap<(u64, u64), Option<Descriptor>>,
-    /// Who voted for a slot.
+    /// Voters of each slot.
     pub(crate) votes: BTreeMap<(u64, u64), BTreeSet<u8>>,
     pub(crate) ticks: u64,
-    /// How many frames for the owner are thrown away from now on.
+    /// Number of frames for the owner that are discarded from now on.
     pub(crate) overflows: u64,
     lost: u64,
 }
@@ -128,7 +128,7 @@ impl Bad {
         self.propose(ballot, slot, value, &[]);
     }
 
-    /// Somebody else's value for the own coordinator.
+    /// Submits another node's value to the own coordinator.
     pub(crate) fn submit(&mut self, value: Descriptor) {
         let header = Header::submit(GROUP, value, 0);
         let mut buffer = vec![0; 200];
@@ -172,7 +172,7 @@ impl Bad {
         (from..).find(|slot| !chosen(*slot)).unwrap()
     }
 
-    /// Whether something is on its way to somebody.
+    /// Returns whether any frame is in flight.
     pub(crate) fn is_busy(&self) -> bool {
         !(self.inward.is_empty() && self.network.is_empty() && self.outward.is_empty())
             || self.draining
@@ -327,7 +327,7 @@ impl Bad {
             Program::Coordinator => self.coordinator.step(from, frame, &mut out),
         };
         let asked = read(frame);
-        // What an own program sent is heard inside.
+        // Frames of an own program are processed inside.
         let came = match from {
             Port::Network if frame[11] != OWN => Came::Asked,
             Port::Network | Port::Owner => Came::Inside,
@@ -370,7 +370,7 @@ impl Bad {
         }
     }
 
-    /// What a cell shows: disarmed once a fence was answered; nothing in a hole.
+    /// Returns the answer for a cell: disarmed once a fence was answered; empty in a hole.
     fn cell(&self, program: Program, said: &Header, sent: &[u8]) -> Vec<u8> {
         let mut header = *said;
         if self.late.contains_key(&program) {

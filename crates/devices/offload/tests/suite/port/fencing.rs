@@ -1,4 +1,4 @@
-//! The acceptor: armed, told what it voted for, fenced, read out.
+//! The acceptor: armed, its votes reported, fenced, read out.
 
 use quorate_core::{slot::Slot, value::Value};
 use quorate_offload::owner::{Event, Held, Owner};
@@ -11,7 +11,7 @@ use crate::port::{
     world::{World, ballot, batch, packed, settings, trouble},
 };
 
-/// What the acceptor holds in a ballot, asked without a port.
+/// Returns the acceptor's votes in a ballot, read without a port.
 fn cells(world: &World, of: PackedBallot) -> Vec<(u64, u64)> {
     let floor = world.device.acceptor.state().floor;
     let votes = (floor..floor + u64::from(CELLS)).filter_map(|slot| {
@@ -77,7 +77,7 @@ fn a_fence_returns_exactly_the_acceptors_cells() {
             assert_eq!(of, Some(ballot(round)), "seed {seed}");
             assert_eq!(numbers(&votes), cells(&world, packed(round)), "seed {seed}");
             voted.set(voted.get() + votes.len());
-            // What was told before is among it, or below its floor.
+            // Votes reported before are among them, or below its floor.
             let now_floor = world.device.acceptor.state().floor;
             for event in world.events.drain(..) {
                 if let Event::Voted(vote) = event
@@ -123,7 +123,7 @@ fn what_is_behind_a_hole_is_read_too() {
     });
 }
 
-/// Votes stay in their ballot: what was fenced before is told again.
+/// Votes stay in their ballot: votes fenced before are reported again.
 #[test]
 fn armed_again_in_its_ballot_it_has_its_older_votes() {
     let mut world = World::new(1, Trouble::default());
@@ -193,7 +193,7 @@ fn a_fence_without_reading_out_disarms_all_the_same() {
         let expected = if after_all { &read[..] } else { &[] };
         assert_eq!(numbers(&votes), expected, "seed {seed}");
         assert_eq!(world.device.acceptor.state().ballot, PackedBallot::NONE);
-        // What was not read out can be, as long as nobody armed it again.
+        // Votes that were not read out still can be, as long as no owner armed it again.
         world.owner.fence();
         let (of, votes) = world.fenced();
         let of_before = (!after_all && !read.is_empty()).then_some(ballot(20));
@@ -204,7 +204,7 @@ fn a_fence_without_reading_out_disarms_all_the_same() {
     });
 }
 
-/// [offload-9] Who starts again fences first, and hears what the process before left.
+/// [offload-9] A process that starts again fences first, and receives what the process before left.
 #[test]
 fn a_process_that_starts_again_finds_the_votes_of_the_one_before() {
     seeds(300, |seed| {

@@ -15,7 +15,7 @@ pub(crate) fn address(last: u8) -> Address {
     Address { mac: [2, 0, 0, 0, 0, last], ip: [10, 0, 0, last], port: 47_100 }
 }
 
-/// Where the acceptor of a position is.
+/// Returns the station of the acceptor of a position.
 pub(crate) fn station(position: u8) -> u8 {
     if position == 0 { OWN } else { 10 + position }
 }

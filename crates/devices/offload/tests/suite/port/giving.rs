@@ -1,4 +1,4 @@
-//! The coordinator: values are given out once each, in order; what was given out is taken back.
+//! The coordinator: values are assigned once each, in order; assigned slots are withdrawn.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ fn number(held: &Held) -> u64 {
     name.counter
 }
 
-/// What the leader's replica does while its coordinator works; what it was told, in order.
+/// The leader's replica while its coordinator works, and the events reported to it, in order.
 struct Leader {
     round: u32,
     first: u64,
@@ -39,7 +39,7 @@ impl Leader {
         Self { round, first, floor: first, given: Vec::new() }
     }
 
-    /// Hears what was told, and raises the floor to what is decided.
+    /// Takes the events, and raises the floor to what is decided.
     fn hear(&mut self, world: &mut World) {
         for event in world
             .events
@@ -61,7 +61,7 @@ impl Leader {
             }
         }
         let decided = world.device.decided_to(packed(self.round), self.floor);
-        // What is decided may be known otherwise before it is told as given out.
+        // A decision may be known otherwise before the slot is reported as assigned.
         if decided > self.floor && world.device.dice.chance(1, 20) {
             self.floor = decided;
             world.device.raise_others(decided);
@@ -69,7 +69,7 @@ impl Leader {
         }
     }
 
-    /// What the coordinator did give out.
+    /// Returns the slots that the coordinator really assigned.
     fn truth(&self, world: &World) -> BTreeMap<u64, Option<u64>> {
         let ballot = packed(self.round).0;
         let range = world.device.given.range((ballot, self.first)..=(ballot, u64::MAX));
@@ -133,7 +133,7 @@ fn what_others_offer_is_given_a_slot() {
     });
 }
 
-/// [offload-12] All of it, holes included, and nothing is given out after it.
+/// [offload-12] All of it, holes included, and nothing is assigned after it.
 #[test]
 fn taken_back_is_exactly_what_was_given_out() {
     let (given_late, empty) = (std::cell::Cell::new(0), std::cell::Cell::new(0));
@@ -175,7 +175,7 @@ fn taken_back_is_exactly_what_was_given_out() {
             told.extend(holes.iter().map(|slot| (slot.0, None)));
             assert_eq!(told, truth, "seed {seed}");
             assert_eq!((of, next.0), (ballot(round), first + truth.len() as u64), "seed {seed}");
-            // What was given out waits no more, and the rest is the leader's again.
+            // Assigned values wait no more, and the rest is the leader's again.
             let rest: Vec<u64> = world
                 .owner
                 .withdraw()
@@ -246,7 +246,7 @@ fn a_full_ring_keeps_values_waiting() {
     });
 }
 
-/// [offload-18] What is told was loaded after the question.
+/// [offload-18] The reported slot was loaded after the question.
 #[test]
 fn a_read_gets_a_slot_that_is_not_older_than_its_question() {
     seeds(500, |seed| {

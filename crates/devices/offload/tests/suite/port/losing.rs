@@ -15,7 +15,7 @@ use crate::port::{
     world::{DEVICE_BOOT, World, ballot, batch, packed, settings, trouble},
 };
 
-/// [offload-9] Whenever power goes, the end is `Lost`; and what is told of votes before is all of
+/// [offload-9] Whenever power goes, the end is `Lost`; and the votes reported before are all of
 /// them.
 #[test]
 fn a_device_that_forgets_is_lost() {
@@ -210,8 +210,8 @@ fn a_vote_for_what_is_no_value_is_one_for_a_no_op() {
     });
 }
 
-/// [offload-21] The same at the coordinator: given out, decided, and what waits behind it comes;
-/// taken back, too.
+/// [offload-21] The same at the coordinator: assigned, decided, and the slots after it follow;
+/// withdrawn, too.
 #[test]
 fn a_slot_given_to_what_is_no_value_is_a_no_op() {
     seeds(200, |seed| {
@@ -282,8 +282,8 @@ fn nothing_from_the_network_is_the_devices_word() {
                 world.steps(3);
             }
         }
-        // Another device's proposal in this ballot, which the own acceptor votes for: nobody gave
-        // that slot to it here.
+        // Another device's proposal in this ballot, which the own acceptor votes for: no
+        // coordinator here assigned that slot to it.
         world.device.vote_for(packed(1), 8, NONE);
         world.steps(300);
         world.owner.take_back();

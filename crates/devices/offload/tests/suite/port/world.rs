@@ -1,4 +1,4 @@
-//! An owner and its bad device: time passes, wishes are made, what is told is kept.
+//! An owner and its bad device: time passes, requests are made, events are kept.
 
 use quorate_core::{
     ballot::{Ballot, Era},
@@ -16,7 +16,7 @@ use crate::port::{
 };
 
 pub(crate) const DEVICE_BOOT: u32 = 7;
-/// What a run may take; most take a tenth.
+/// Limit of steps in a run; most take a tenth.
 const STEPS_MAX: u64 = 60_000;
 
 pub(crate) struct World {
@@ -50,7 +50,7 @@ pub(crate) fn settings(owner_boot: u32) -> Settings {
     }
 }
 
-/// Batches that tell numbers apart.
+/// Returns batches that distinguish numbers.
 pub(crate) fn batch(number: u64) -> (Value, Vec<u8>) {
     let bytes = number.to_be_bytes().to_vec();
     let name = BatchName {
@@ -103,7 +103,7 @@ impl World {
         (0..count).for_each(|_| self.step());
     }
 
-    /// Until something was told.
+    /// Runs until there is a matching event.
     pub(crate) fn until<T>(&mut self, mut what: impl FnMut(&mut Self) -> Option<T>) -> T {
         for _ in 0..STEPS_MAX {
             if let Some(found) = what(self) {

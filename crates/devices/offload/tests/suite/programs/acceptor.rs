@@ -24,7 +24,7 @@ fn armed() -> Acceptor<'static> {
     acceptor
 }
 
-/// What is said to who asks too much.
+/// Returns the reason of a refusal.
 fn refused(acceptor: &mut Acceptor<'_>, ballot: u64, slot: u64) -> Reason {
     let before = acceptor.vote(slot).map(|(cell, _)| *cell);
     let sent = send(acceptor, &phase2a(ballot, slot, 1), &room(1));

@@ -1,4 +1,4 @@
-//! Slots are given out once, votes are counted once, and what was proposed can be taken back.
+//! Slots are assigned once, votes are counted once, and proposals can be withdrawn.
 
 use quorate_offload::{
     Coordinator, Header, PackedBallot, Port, Reason, Type,
@@ -88,7 +88,7 @@ fn the_limit_is_kept() {
     assert_eq!(coordinator.raise_floor(number(2), 10, 10), Err(Reason::Floor));
     coordinator.raise_floor(number(3), 10, 12).unwrap();
     assert_eq!(propose(&mut coordinator, 1), Ok(11));
-    // What was not given out is not decided.
+    // A slot that was not assigned is not decided.
     assert_eq!(coordinator.raise_floor(number(4), 13, 99), Err(Reason::Floor));
     coordinator.raise_floor(number(5), 12, 12).unwrap();
     assert_eq!(coordinator.raise_floor(number(6), 11, 12), Err(Reason::Floor));
@@ -141,7 +141,7 @@ fn in_a_durable_group_a_decision_is_a_hint() {
     assert_eq!(decision.flags, COORDINATOR | HINT);
 }
 
-/// [offload-12] Stopped: nothing is given out or counted, and everything can be read; a hole never
+/// [offload-12] Stopped: nothing is assigned or counted, and everything can be read; a hole never
 /// left.
 #[test]
 fn what_was_proposed_is_taken_back() {
@@ -165,7 +165,7 @@ fn what_was_proposed_is_taken_back() {
     assert_eq!((state.header.voted, state.header.ballot.0), (12, 0));
 }
 
-/// [offload-12] Taken back and started again in its ballot: never with a slot that was given out.
+/// [offload-12] Withdrawn and started again in its ballot: never with a slot that was assigned.
 #[test]
 fn a_start_never_goes_back() {
     let mut coordinator = started();
@@ -187,7 +187,7 @@ fn a_start_never_goes_back() {
     assert_eq!(propose(&mut coordinator, 2), Ok(11));
 }
 
-/// A higher ballot may begin lower: what the cells hold of an older one is nobody's vote.
+/// A higher ballot may begin lower: cells of an older ballot are no votes.
 #[test]
 fn cells_of_an_older_ballot_count_for_nothing() {
     let mut coordinator = started();

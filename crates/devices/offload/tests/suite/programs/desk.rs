@@ -17,12 +17,12 @@ pub(crate) fn address(last: u8) -> Address {
     Address { mac: [2, 0, 0, 0, 0, last], ip: [10, 0, 0, last], port: 47_100 }
 }
 
-/// Who sends, unless a test says otherwise.
+/// Sender, unless a test says otherwise.
 pub(crate) const CLIENT: u8 = 9;
 /// The device.
 pub(crate) const OWN: u8 = 1;
 pub(crate) const OWNER: u8 = 2;
-/// Where votes, proposals, decisions go.
+/// Destinations of votes, proposals, decisions.
 pub(crate) const FIRST_ROUTE: u8 = 3;
 pub(crate) const SECOND_ROUTE: u8 = 4;
 
@@ -88,7 +88,7 @@ impl Program for Host<'_> {
     }
 }
 
-/// What a device sent, taken apart.
+/// Frame sent by a device, parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Sent {
     pub(crate) port: Port,
@@ -154,7 +154,7 @@ pub(crate) fn ask(program: &mut impl Program, header: &Header) -> Sent {
     sent
 }
 
-/// Bytes that tell values apart.
+/// Returns bytes that distinguish values.
 pub(crate) fn room(number: u64) -> [u8; ROOM] {
     let mut room = [0; ROOM];
     room[..8].copy_from_slice(&number.to_be_bytes());

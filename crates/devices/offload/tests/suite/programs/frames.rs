@@ -252,7 +252,7 @@ fn fields_without_meaning_are_zero() {
     }
 }
 
-/// A refusal goes to one station, or nowhere: nobody is answered in the name of a group.
+/// A refusal goes to one station, or is not sent: a sender in the name of a group gets no answer.
 #[test]
 fn refusals_go_to_single_stations() {
     let lower = phase2a(BALLOT - 1, 3, 1);

@@ -1,4 +1,4 @@
-//! Both programs at one interface: what is heard inside, and what leaves all the same.
+//! Both programs at one interface: frames processed inside, and frames that leave all the same.
 
 use quorate_core::dice::Dice;
 use quorate_offload::{
@@ -9,7 +9,7 @@ use quorate_offload::{
 use crate::programs::desk::*;
 
 const BALLOT: u64 = 3;
-/// Of the own acceptor.
+/// Position of the own acceptor.
 const OWN_POSITION: u8 = 2;
 
 fn host(to: &Routes) -> Host<'static> {
@@ -76,7 +76,7 @@ fn the_own_acceptor_votes_and_its_vote_counts() {
     assert_eq!(said(&sent), [(Port::Network, Type::Decided), OWNER_DECIDED]);
 }
 
-/// Nobody is told of a refusal to oneself.
+/// A refusal to oneself is not sent.
 #[test]
 fn an_acceptor_that_is_not_armed_so_says_nothing() {
     let mut host = in_group();
@@ -109,8 +109,8 @@ fn a_tick_asks_the_own_acceptor_too() {
     assert_eq!(host.coordinator().counters().of(Reason::Stale), 1);
 }
 
-/// What the own vote completes is decided inside: the proposal leaves, and the owner hears of the
-/// decision.
+/// A decision completed by the own vote is made inside: the proposal leaves, and the owner is
+/// notified of the decision.
 #[test]
 fn a_decision_by_the_own_vote_is_for_the_owner() {
     let mut host = in_group();
@@ -174,7 +174,7 @@ struct Apart {
 }
 
 impl Apart {
-    /// What comes out for the owner, and the first frame for the network.
+    /// Returns the frames for the owner, and the first frame for the network.
     fn step(&mut self, from: Port, bytes: &[u8]) -> Vec<Sent> {
         let (verdict, first) = step(&mut self.coordinator, from, bytes);
         let mut sent = first;

@@ -85,8 +85,7 @@ fn bytes_that_are_not_the_values_are_not_handed_on() {
     assert!(learner.seen(12).is_none());
 }
 
-/// Whose bytes were wrong, the vote is one all the same; what is handed on are the bytes that were
-/// right.
+/// A vote whose bytes were wrong counts all the same; the bytes handed on are the right ones.
 #[test]
 fn bytes_of_a_later_vote_are_not_taken_for_the_values() {
     let mut learner = learner(false);

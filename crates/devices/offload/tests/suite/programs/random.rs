@@ -1,4 +1,5 @@
-//! Everything in any order, beside a plain model that keeps every vote and every proposal in a map.
+//! Random operations in any order, compared with a plain model that keeps every vote and every
+//! proposal in a map.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +13,7 @@ use crate::programs::desk::*;
 const RUNS: u64 = 300;
 const STEPS: u64 = 400;
 
-/// What an acceptor may do, in as few words as possible.
+/// Model of an acceptor, as short as possible.
 #[derive(Default)]
 struct Votes {
     armed: Option<u64>,
@@ -46,7 +47,8 @@ impl Votes {
         }
     }
 
-    /// What a read may show: the newest ballot's vote of a slot that is not forgotten.
+    /// Returns the valid result of a read: the newest ballot's vote of a slot that is not
+    /// forgotten.
     fn newest(&self, slot: u64) -> Option<(u64, u64)> {
         let mut of = self.cast.iter().filter(|((_, voted), _)| *voted == slot);
         of.next_back().map(|((ballot, _), value)| (*ballot, *value))
@@ -113,7 +115,7 @@ fn an_acceptor_votes_as_the_model_does() {
     }
 }
 
-/// What a coordinator may do.
+/// Model of a coordinator.
 #[derive(Default)]
 struct Proposals {
     started: Option<u64>,
@@ -139,7 +141,7 @@ impl Proposals {
         Ok(slot)
     }
 
-    /// Whether this vote decides.
+    /// Counts a vote. Returns whether it decides.
     fn vote(&mut self, ballot: u64, slot: u64, value: u64, position: u8, quorum: usize) -> bool {
         if self.started != Some(ballot) || slot < self.floor || slot < self.first || position > 2 {
             return false;

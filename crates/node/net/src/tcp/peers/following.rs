@@ -1,9 +1,9 @@
-//! Who the peers are changes while the node runs: the group's table says so, and whoever has the
-//! cluster's id may come before that was heard ([member-3]).
+//! Changes of the set of peers while the node runs: the group's table lists them, and a node with
+//! the cluster's id may connect before this node learns of it ([member-3]).
 //!
-//! A hello proves nothing, so those that the table does not have are bounded, and one that says
-//! nothing makes room for the next. Votes are another matter: whose count is the configuration's
-//! business.
+//! A hello proves nothing, so the peers outside the table are bounded, and one that says nothing
+//! makes room for the next. Votes are another matter: the configuration decides which of them
+//! count.
 
 use quorate_core::{level::Level, node_id::NodeId};
 use quorate_wire::{Frame, Lane, RefusalCode};
@@ -28,8 +28,8 @@ impl Peers {
         }
     }
 
-    /// [level-7] Whoever does not support the level that the group uses from now on hears so, and
-    /// goes.
+    /// [level-7] Notifies and disconnects each peer that does not support the level that the group
+    /// uses from now on.
     fn follow_level(&mut self, cx: &mut PeerCx<'_>) {
         let levels = cx.host.levels();
         if levels == std::mem::replace(&mut self.levels, levels) {
@@ -59,14 +59,15 @@ impl Peers {
         peers.filter(|(_, newest)| *newest < self.levels.lowest).collect()
     }
 
-    /// Removed nodes that have had their time are told, and go.
+    /// Notifies and disconnects removed nodes that have had their time.
     pub(super) fn part(&mut self, cx: &mut PeerCx<'_>) {
         for node in self.table.parting(cx.now.time) {
             self.send_away(node, cx);
         }
     }
 
-    /// A place for this node: a guest that says nothing makes room. Whether there is one.
+    /// Makes room for this node: a guest that says nothing is closed. Returns whether there is
+    /// room.
     pub(super) fn make_room(&mut self, node: NodeId, cx: &mut PeerCx<'_>) -> bool {
         if self.table.has(node) {
             return true;
@@ -79,14 +80,14 @@ impl Peers {
         !self.table.is_full()
     }
 
-    /// A guest by whose connections nothing came lately, the oldest first.
+    /// Returns a guest whose connections received nothing lately, the oldest first.
     pub(super) fn idle_guest(&self, now: Now) -> Option<NodeId> {
         let mut guests = self.table.guests();
         guests.find(|guest| self.living_boot(*guest, now).is_none())
     }
 
-    /// Ends all connections with a node that the group's table does not have. One that was removed
-    /// hears that it was.
+    /// Ends all connections with a node that the group's table does not have. A removed one is
+    /// notified of that.
     fn send_away(&mut self, node: NodeId, cx: &mut PeerCx<'_>) {
         if self.table.is_removed(node) {
             let reason = format!("node {node} was removed from the cluster");
@@ -99,7 +100,7 @@ impl Peers {
         self.table.forget_guest(node);
     }
 
-    /// Ends all connections with a node, and tells it why.
+    /// Ends all connections with a node, and sends it the reason.
     fn part_with(&mut self, node: NodeId, code: RefusalCode, reason: &str, cx: &mut PeerCx<'_>) {
         let open: Vec<_> = self.table.open_lanes(node).collect();
         for (lane, id) in open {

@@ -1,4 +1,4 @@
-//! How a connection becomes a peer's: who greets whom, what each says, and who is refused.
+//! Handshake of peer connections: which side greets, what each says, and which are refused.
 
 use quorate_core::{
     level::Levels,
@@ -18,7 +18,7 @@ use crate::{
 const NO_CLUSTER_YET: &str = "starts with an empty folder, and would have founded a second cluster; it was \
      told that this one exists";
 
-/// How far a connection has come.
+/// Stage of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Stage {
     /// Dialled; not yet connected.
@@ -36,7 +36,7 @@ pub(super) enum Stage {
 }
 
 impl Stage {
-    /// When it has taken too long.
+    /// Returns when it has taken too long.
     pub(super) const fn deadline(self) -> Option<Time> {
         match self {
             Self::Dialling { deadline, .. }
@@ -48,12 +48,12 @@ impl Stage {
         }
     }
 
-    /// Whether somebody came by it who is no peer yet, or never will be.
+    /// Returns whether its other side is no peer yet, or never will be.
     pub(super) const fn is_stranger(self) -> bool {
         matches!(self, Self::Stranger { .. } | Self::Newcomer { .. } | Self::Leaving { .. })
     }
 
-    /// The node and the lane that it serves, or is to serve.
+    /// Returns the node and the lane that it serves, or is to serve.
     pub(super) const fn lane(self) -> Option<(NodeId, Lane)> {
         match self {
             Self::Dialling { node, lane, .. } | Self::Greeting { node, lane, .. } => {
@@ -65,19 +65,19 @@ impl Stage {
     }
 }
 
-/// What a frame does to the connection that it came by.
+/// Effect of a frame on the connection that it was received by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     GoOn,
     Close,
 }
 
-/// Who greeted, and what for.
+/// A greeter and its request.
 #[derive(Clone, Debug)]
 pub(super) struct Greeter {
     pub(super) member: Member,
     pub(super) boot: u32,
-    /// What it supports.
+    /// Levels that it supports.
     pub(super) levels: Levels,
     pub(super) lane: Lane,
     pub(super) client: String,
@@ -100,7 +100,7 @@ impl Greeter {
 }
 
 impl Peers {
-    /// A dial has come through, or not.
+    /// Handles the outcome of a dial.
     pub(super) fn on_dialled(
         &mut self,
         id: LinkId,
@@ -124,7 +124,7 @@ impl Peers {
         self.say(id, &Frame::Hello(greeting(&identity, self.levels, node, lane)));
     }
 
-    /// The first frame of an accepted connection.
+    /// Handles the first frame of an accepted connection.
     pub(super) fn on_stranger_frame(
         &mut self,
         id: LinkId,
@@ -145,8 +145,8 @@ impl Peers {
         Verdict::GoOn
     }
 
-    /// Whether who greets in this node's name has its certificate; else it is told that it has not.
-    /// Who asks for an id has none, and is some node of the cluster.
+    /// Returns whether a greeter in this node's name has its certificate; refuses it otherwise. A
+    /// node that asks for an id has none yet, and any node of the cluster may do so.
     fn proves(&mut self, id: LinkId, node: NodeId, cx: &mut PeerCx<'_>) -> bool {
         let session = self.links.get(id).and_then(|link| link.socket().session());
         let Some(session) = session else {
@@ -164,7 +164,7 @@ impl Peers {
         false
     }
 
-    /// The answer to our hello.
+    /// Handles the answer to our hello.
     pub(super) fn on_answer(
         &mut self,
         id: LinkId,
@@ -220,7 +220,7 @@ impl Peers {
         }
     }
 
-    /// A node without a cluster asks what was founded.
+    /// Answers a node without a cluster that asks what was founded.
     fn on_join(&mut self, id: LinkId, join: Join, cx: &mut PeerCx<'_>) {
         match cx.host.admit(join) {
             Ok(founded) => {
@@ -244,7 +244,7 @@ impl Peers {
         }
     }
 
-    /// [lie-3] A node that starts asks what it said of its log.
+    /// [lie-3] Answers a node that starts and asks what this one remembers of its log.
     fn on_recall(&mut self, id: LinkId, cluster: u128, node: NodeId, cx: &mut PeerCx<'_>) {
         if cluster != self.identity.cluster {
             self.stats.refusals += 1;
@@ -287,7 +287,7 @@ impl Peers {
         }
     }
 
-    /// A dial ended with a no.
+    /// Handles a dial that was refused.
     fn on_refused(&mut self, node: NodeId, code: RefusalCode, reason: &str, cx: &mut PeerCx<'_>) {
         match code {
             RefusalCode::ForeignCluster => self.on_foreign(node, cx.now),
@@ -302,8 +302,8 @@ impl Peers {
         }
     }
 
-    /// A peer says that this node was removed. Who listens at one address may be anybody: the word
-    /// of more than half of the peers counts, and of two at least.
+    /// Handles a peer's claim that this node was removed. The listener at one address may be any
+    /// process: the word of more than half of the peers counts, and of two at least.
     pub(super) fn on_removed(&mut self, by: NodeId, cx: &mut PeerCx<'_>) {
         self.journal.removed(by);
         let peers = self.table.others();
@@ -315,7 +315,7 @@ impl Peers {
         }
     }
 
-    /// Somebody who says that it is this node belongs to another cluster, or to none.
+    /// Handles a node with a known id that belongs to another cluster, or to none.
     fn on_foreign(&mut self, node: NodeId, now: Now) {
         let journal = &mut self.journal;
         // What is kept about a node is bounded: strangers, and guests, choose their names.
@@ -348,8 +348,8 @@ impl Peers {
         self.farewell(id, &Frame::Refused(code, reason), now);
     }
 
-    /// One last frame. The connection stays until the other side has read it and closed, or the
-    /// deadline: closing at once could destroy the frame on its way.
+    /// Sends one last frame. The connection stays until the other side has read it and closed, or
+    /// the deadline: closing at once could destroy the frame on its way.
     fn farewell(&mut self, id: LinkId, frame: &Frame<'_>, now: Now) {
         self.say(id, frame);
         let deadline = now.time.plus_ms(self.limits.farewell_ms);

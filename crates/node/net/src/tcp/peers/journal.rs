@@ -1,4 +1,4 @@
-//! What an operator hears of peers: each thing once, or a few times in a while.
+//! Log lines about peers for the operator: each once, or a few times in a while.
 
 use std::collections::BTreeSet;
 
@@ -10,14 +10,14 @@ use quorate_core::{
 use super::link::CLOSED;
 use crate::{complaints::Complaints, limiter::Limiter, tcp::foreign::Foreign};
 
-/// That a peer came, or went, is told a few times within this time.
+/// Window in which connects and disconnects of a peer are logged a few times.
 const TELL_EVERY_MS: u64 = 10_000;
 const TELL_BURST: u32 = 6;
-/// What to make of two clusters at one list of addresses.
+/// Hint for two clusters at one list of addresses.
 const OTHER_CLUSTER: &str = "one of the two was founded with an empty folder, or the address belongs to another \
      cluster; they exchange no data. Bring back the folder, or correct the list";
 
-/// What to do about it.
+/// Hint for a removed node.
 const REMOVED: &str = "stop it; it may join again with an empty folder and a new id";
 
 /// The lines, and what was said already.
@@ -31,7 +31,7 @@ pub(super) struct Journal {
     removed_by: BTreeSet<NodeId>,
 }
 
-/// That a peer can be talked to, or not any more.
+/// Connects and disconnects of a peer.
 #[derive(Debug)]
 pub(super) enum News {
     Came { member: Member, boot: u32 },
@@ -49,14 +49,14 @@ impl Journal {
         }
     }
 
-    /// Something that a peer did, and that somebody should look at.
+    /// Logs an action of a peer that needs attention.
     pub(super) fn complain(&mut self, node: NodeId, what: &str) {
         if self.complaints.is_new(&about(node), what) {
             tracing::warn!(peer = node.0, "{what}");
         }
     }
 
-    /// It sent what makes no frame, before it said who it is.
+    /// Logs a stranger that sent a malformed frame.
     pub(super) fn complain_of_stranger(&mut self, remote: &str, what: &str) {
         if self.complaints.is_new(remote, what) {
             tracing::warn!(%remote, "closed a peer connection: {what}");
@@ -69,21 +69,22 @@ impl Journal {
         }
     }
 
-    /// It will say something else soon.
+    /// Logs a temporary refusal by a peer.
     pub(super) fn not_yet(&mut self, node: NodeId, reason: &str) {
         if self.complaints.is_new(&about(node), reason) {
             tracing::info!(peer = node.0, "not yet connected: {reason}");
         }
     }
 
-    /// A known node says that it belongs to another cluster.
+    /// Logs that a known node says that it belongs to another cluster.
     pub(super) fn foreign(&mut self, node: NodeId, address: &str, now: Time) {
         if self.foreign.seen(node, now) {
             tracing::error!(peer = node.0, %address, "the peer belongs to another cluster: {OTHER_CLUSTER}");
         }
     }
 
-    /// A peer says that this node was removed. Only nodes that have a place here may be given.
+    /// Logs that a peer says that this node was removed. Only nodes that have a place here may be
+    /// given.
     pub(super) fn removed(&mut self, by: NodeId) {
         if self.removed_by.is_empty() {
             tracing::error!(peer = by.0, "this node was removed from the cluster: {REMOVED}");
@@ -91,12 +92,12 @@ impl Journal {
         self.removed_by.insert(by);
     }
 
-    /// Whether this peer said so, and did not let this node in since.
+    /// Returns whether this peer said so, and did not admit this node since.
     pub(super) fn is_removed_by(&self, by: NodeId) -> bool {
         self.removed_by.contains(&by)
     }
 
-    /// All is well with this node.
+    /// Forgets the complaints about a node that is fine.
     pub(super) fn settle(&mut self, node: NodeId) {
         self.removed_by.remove(&node);
         self.complaints.settle(&about(node));
@@ -113,14 +114,15 @@ impl Journal {
         }
     }
 
-    /// Tells what was held back and is due.
+    /// Logs the lines that were held back and are due.
     pub(super) fn on_time(&mut self, now: Time) {
         while let Some((news, left_out)) = self.news.next_due(now) {
             self.write(&news, left_out);
         }
     }
 
-    /// What an operator should look at, now. `address` tells where a node listens.
+    /// Returns the problems that need an operator's attention now. `address` maps a node to its
+    /// address.
     pub(super) fn notices<'a>(
         &self,
         now: Time,

@@ -19,7 +19,7 @@ use crate::{
     },
 };
 
-/// How the cause begins when the other side closed the connection.
+/// Prefix of the cause when the other side closed the connection.
 pub(super) const CLOSED: &str = "connection closed";
 
 new_key_type! {
@@ -31,11 +31,11 @@ new_key_type! {
 #[derive(Debug)]
 pub(super) struct Links {
     links: SlotMap<LinkId, Link>,
-    /// Those with something new to send.
+    /// Connections with new output.
     dirty: Vec<LinkId>,
-    /// Those that wait for their share of the network.
+    /// Connections that wait for their share of the network.
     paused: Vec<LinkId>,
-    /// Those whose stage has a deadline, oldest first.
+    /// Connections whose stage has a deadline, oldest first.
     transient: VecDeque<LinkId>,
 }
 
@@ -49,11 +49,11 @@ pub(super) struct Link {
     stage: Stage,
     interest: Interest,
     dirty: bool,
-    /// It waits for its share of the network: nothing is written meanwhile.
+    /// The connection waits for its share of the network: nothing is written meanwhile.
     paused: bool,
     /// When the last frame came by it, once it is in use.
     heard: Option<Time>,
-    /// Who it is, while it waits.
+    /// The greeter, while the connection waits to be admitted.
     greeter: Option<Box<Greeter>>,
     /// Why it ends, once it does, if that is not this node's own wish.
     lost: Option<String>,
@@ -128,12 +128,13 @@ impl Links {
         }
     }
 
-    /// Whether something was queued since the last flush.
+    /// Returns whether output was queued since the last flush.
     pub(super) fn has_unsent(&self) -> bool {
         !self.dirty.is_empty()
     }
 
-    /// Those with something new to send; while a socket is full, its readiness is awaited instead.
+    /// Takes the connections with new output; while a socket is full, its readiness is awaited
+    /// instead.
     pub(super) fn take_dirty(&mut self) -> Vec<LinkId> {
         let mut dirty = std::mem::take(&mut self.dirty);
         dirty.retain(|id| {
@@ -146,7 +147,7 @@ impl Links {
         dirty
     }
 
-    /// It waits for its share of the network from now on.
+    /// Makes the connection wait for its share of the network.
     pub(super) fn pause(&mut self, id: LinkId) {
         if let Some(link) = self.links.get_mut(id)
             && !link.paused
@@ -156,12 +157,12 @@ impl Links {
         }
     }
 
-    /// Whether any waits so.
+    /// Returns whether any connection waits for its share.
     pub(super) fn has_paused(&self) -> bool {
         !self.paused.is_empty()
     }
 
-    /// Those that waited so; none does any more.
+    /// Takes all connections that wait for their share; none is paused any more.
     pub(super) fn take_paused(&mut self) -> Vec<LinkId> {
         let paused = std::mem::take(&mut self.paused);
         for id in &paused {
@@ -172,7 +173,7 @@ impl Links {
         paused
     }
 
-    /// One in use is about to end: it has a deadline from now on.
+    /// Sets a deadline for a connection in use that is about to end.
     pub(super) fn part(&mut self, id: LinkId, deadline: Time) {
         if let Some(link) = self.links.get_mut(id) {
             link.set_stage(Stage::Leaving { deadline });
@@ -180,7 +181,7 @@ impl Links {
         }
     }
 
-    /// The oldest of those that are no peer's, if there are more than `max`.
+    /// Returns the oldest stranger's connection, if there are more than `max`.
     pub(super) fn surplus_stranger(&self, max: usize) -> Option<LinkId> {
         let is_stranger = |id: &LinkId| self.stage(*id).is_some_and(Stage::is_stranger);
         let mut strangers = self.transient.iter().copied().filter(is_stranger);
@@ -198,25 +199,25 @@ impl Links {
         !self.transient.is_empty()
     }
 
-    /// Those whose stage has taken too long.
+    /// Returns the connections whose stage has taken too long.
     pub(super) fn late(&self, now: Time) -> Vec<LinkId> {
         let ids = self.transient.iter().copied();
         ids.filter(|id| self.is_late(*id, now)).collect()
     }
 
-    /// Whether its stage has taken too long.
+    /// Returns whether the connection's stage has taken too long.
     pub(super) fn is_late(&self, id: LinkId, now: Time) -> bool {
         let deadline = self.stage(id).and_then(Stage::deadline);
         deadline.is_some_and(|deadline| deadline <= now)
     }
 
-    /// Those that wait to be taken in.
+    /// Returns the connections that wait to be admitted.
     pub(super) fn newcomers(&self) -> Vec<LinkId> {
         let waits = |id: &LinkId| self.links.get(*id).is_some_and(|link| link.greeter.is_some());
         self.transient.iter().copied().filter(waits).collect()
     }
 
-    /// When the first of them has taken too long.
+    /// Returns the earliest deadline of a stage.
     pub(super) fn next_deadline(&self) -> Option<Time> {
         let ids = self.transient.iter();
         ids.filter_map(|id| self.stage(*id)?.deadline()).min()
@@ -241,12 +242,12 @@ impl Link {
         self.outbox.len()
     }
 
-    /// A frame came of its peer by datagrams: the peer lives.
+    /// Notes that a frame of its peer arrived by datagrams: the peer lives.
     pub(super) const fn hear(&mut self, now: Time) {
         self.heard = Some(now);
     }
 
-    /// Who is at its other end, once it is in use.
+    /// Returns the peer at its other end, once it is in use.
     pub(super) const fn member(&self) -> Option<Member> {
         match self.stage {
             Stage::Open { member, .. } => Some(member),
@@ -254,67 +255,67 @@ impl Link {
         }
     }
 
-    /// When the last frame came by it, once it is in use.
+    /// Returns when the last frame was received by it, once it is in use.
     pub(super) const fn heard(&self) -> Option<Time> {
         self.heard
     }
 
-    /// Who greeted, while it waits.
+    /// Returns the greeter, while the connection waits to be admitted.
     pub(super) fn greeter(&self) -> Option<&Greeter> {
         self.greeter.as_deref()
     }
 
-    /// It waits to be taken in.
+    /// Makes the connection wait to be admitted.
     pub(super) fn wait(&mut self, greeter: Greeter, deadline: Time) {
         self.stage = Stage::Newcomer { deadline };
         self.greeter = Some(Box::new(greeter));
     }
 
-    /// It waits no more.
+    /// Ends the wait and returns the greeter.
     pub(super) fn take_greeter(&mut self) -> Option<Greeter> {
         self.greeter.take().map(|greeter| *greeter)
     }
 
-    /// Why it is about to end.
+    /// Notes why it is about to end.
     pub(super) fn lose(&mut self, why: String) {
         self.lost = Some(why);
     }
 
-    /// Why it ended, if that was not this node's own wish.
+    /// Returns why it ended, if that was not this node's own wish.
     pub(super) fn lost(&self) -> Option<&str> {
         self.lost.as_deref()
     }
 
-    /// One read of at most `limit` bytes, or of what is missing of a long frame.
+    /// Makes one read of at most `limit` bytes, or of what is missing of a long frame.
     pub(super) fn read(&mut self, limit: usize) -> Moved {
         let moved = self.inbox.read(&mut self.socket, limit);
         self.note_end(moved)
     }
 
-    /// Whether another read should be made at once.
+    /// Returns whether another read should be made at once.
     pub(super) fn reads_on(&self) -> bool {
         self.inbox.reads_on() || self.socket.holds_more()
     }
 
-    /// Whether it should be made although the turn's share is used up: the poller does not know of
-    /// what is held.
+    /// Returns whether to read although the turn's share is used up: the poller does not know of
+    /// buffered data.
     pub(super) fn holds_more(&self) -> bool {
         self.socket.holds_more()
     }
 
-    /// Whether a read made something to write.
+    /// Returns whether a read produced output.
     pub(super) fn woke(&self) -> bool {
         let waits = !self.outbox.is_empty() && !self.interest.write && !self.paused;
         self.socket.has_unsent() || (waits && self.socket.is_established())
     }
 
-    /// What came, lent out so that it can be read while this table is used; see
+    /// Lends the received bytes, so that they can be read while this table is used; see
     /// [`Self::give_back`].
     pub(super) fn lend_inbox(&mut self) -> Inbox {
         std::mem::take(&mut self.inbox)
     }
 
-    /// The rest of what came; `heard` if a frame was among it.
+    /// Returns the rest of the received bytes; `heard` if a frame was among them.
     pub(super) fn give_back(&mut self, inbox: Inbox, heard: Option<Time>) {
         self.inbox = inbox;
         if matches!(self.stage, Stage::Open { .. }) && heard.is_some() {
@@ -322,7 +323,7 @@ impl Link {
         }
     }
 
-    /// One write of at most so many bytes, if anything waits.
+    /// Makes one write of at most `limit` bytes, if output waits.
     pub(super) fn write(&mut self, limit: usize) -> Option<Moved> {
         if self.outbox.is_empty() && !self.socket.has_unsent() {
             return None;
@@ -358,8 +359,8 @@ impl Link {
     }
 }
 
-/// The system of a process that stops with bytes unread resets its connections: that is no
-/// failure of the network, either.
+/// Returns why a connection ended. The system of a process that stops with bytes unread resets its
+/// connections: that is no failure of the network, either.
 fn why_ended(failure: Option<Errno>) -> String {
     match failure {
         None => CLOSED.to_owned(),

@@ -1,4 +1,4 @@
-//! All peers with their connections: dials, queues, and tells the host who is there.
+//! All peers with their connections: dials, queues, and notifies the host of connected peers.
 
 mod following;
 mod greeting;
@@ -56,25 +56,25 @@ use crate::{
     stats::Stats,
 };
 
-/// Read at once from somebody who has not said who it is.
+/// Bytes of one read from a connection before its greeting.
 const STRANGER_READ_BYTES: usize = 4 << 10;
 
 /// The peers, and the plane that the replica speaks through.
 #[derive(Debug)]
 pub(crate) struct Peers {
     identity: Identity,
-    /// What this node may speak.
+    /// Levels that this node may use.
     levels: Levels,
     limits: Limits,
     shared: Arc<Shared>,
     table: Table,
     links: Links,
     journal: Journal,
-    /// Datagrams beside the connections, if there are any.
+    /// Datagrams in addition to the connections, if there are any.
     packets: Option<PacketSide>,
-    /// What connections may take beside datagrams.
+    /// Share of the network left to connections by datagrams.
     share: Option<Share>,
-    /// Who peers have to prove to be, and this node to them.
+    /// Identities that peers have to prove, and this node to them.
     trust: Option<Trust>,
     /// Memory for long frames.
     bodies: BlockPool,
@@ -127,7 +127,7 @@ impl Peers {
         Ok(Accepted::All)
     }
 
-    /// Something happened to one of the connections.
+    /// Handles readiness of one of the connections.
     pub(crate) fn on_ready(&mut self, id: LinkId, ready: Ready, cx: &mut PeerCx<'_>) {
         let Some(stage) = self.links.stage(id) else {
             return;
@@ -159,12 +159,12 @@ impl Peers {
         }
     }
 
-    /// Whether something was said since the last flush.
+    /// Returns whether output was queued since the last flush.
     pub(crate) fn has_unsent(&self) -> bool {
         self.links.has_unsent()
     }
 
-    /// Everything that is due: given up waits, dials.
+    /// Does everything that is due: expired waits, dials.
     pub(crate) fn on_time(&mut self, cx: &mut PeerCx<'_>) {
         self.journal.on_time(cx.now.time);
         self.datagrams_on_time(cx);
@@ -180,7 +180,7 @@ impl Peers {
         }
     }
 
-    /// When [`Self::on_time`] has something to do.
+    /// Returns when [`Self::on_time`] has something to do.
     pub(crate) fn next_time(&self) -> Option<Time> {
         let times = [
             self.links.next_deadline(),
@@ -192,7 +192,7 @@ impl Peers {
         times.into_iter().flatten().min()
     }
 
-    /// A name was looked up.
+    /// Handles the outcome of a look-up.
     pub(crate) fn on_resolved(&mut self, resolved: Resolved, now: Now) {
         let Resolved { node, name, addresses } = resolved;
         let (addresses, why) = match addresses {
@@ -205,8 +205,7 @@ impl Peers {
         }
     }
 
-    /// What an operator should look at.
-    /// Where those listen that can be talked to, as far as that was said in numbers of IPv4.
+    /// Returns the addresses of the connected peers, as far as they are literal IPv4.
     pub(crate) fn literal_addresses(&self) -> impl Iterator<Item = SocketAddrV4> + '_ {
         self.table.up_addresses().filter_map(|text| text.parse().ok())
     }
@@ -329,7 +328,7 @@ impl Peers {
         }
     }
 
-    /// A connection ends: because the other side did not prove who it is?
+    /// Counts and logs a connection that ends because its TLS session failed.
     fn note_insecure(&mut self, id: LinkId) {
         let Some(link) = self.links.get(id) else {
             return;
@@ -404,7 +403,8 @@ impl Peers {
                 let remote = self.links.get(id).map(|link| link.socket().remote_host());
                 self.journal
                     .complain_of_stranger(&remote.unwrap_or_default(), &malformed.to_string());
-                // Who speaks another version of our format is told so; others would not understand.
+                // A sender with another version of our format is notified of it; others would not
+                // understand.
                 if matches!(malformed, Malformed::Format(_)) {
                     let me = self.identity.member.node;
                     let reason = format!("node {me}: {malformed}");
@@ -522,8 +522,8 @@ impl Peers {
 
     // Beginning and end.
 
-    /// The connection is used from now on. A second one for the lane replaces the first; a newer
-    /// process replaces all of an older one. `false`: there is no place for it any more.
+    /// Takes the connection into use. A second one for the lane replaces the first; a newer process
+    /// replaces all of an older one. Returns `false` if there is no room for it any more.
     fn open(&mut self, id: LinkId, greeter: Greeter, cx: &mut PeerCx<'_>) -> bool {
         let Greeter { member, boot, levels, lane, client, admin, stream } = greeter;
         let node = member.node;
@@ -568,7 +568,7 @@ impl Peers {
             return;
         };
         let why = link.lost().unwrap_or("this node closed it").to_owned();
-        // What its queues held is released before the host hears of it.
+        // Memory of its queues is released before the host is notified.
         drop(link);
         if self.table.closed(node, lane, id, cx.now.time) == Some(Was::Open) {
             tracing::debug!(peer = node.0, ?lane, "connection lost: {why}");
@@ -582,7 +582,7 @@ impl Peers {
     }
 }
 
-/// Whether a frame is what replicas say to each other.
+/// Returns whether a frame is a message between replicas.
 const fn is_for_the_host(frame: &Frame<'_>) -> bool {
     match frame {
         Frame::Protocol { .. }
@@ -614,7 +614,7 @@ enum NoRoom {
 }
 
 impl Peers {
-    /// The link that takes a frame of this length for a peer.
+    /// Returns the link that takes a frame of this length for a peer.
     fn link_with_room(&self, to: NodeId, lane: Lane, bytes: usize) -> Result<LinkId, NoRoom> {
         let open = self.table.open(to, lane);
         let link = open.and_then(|id| Some((id, self.links.get(id)?)));

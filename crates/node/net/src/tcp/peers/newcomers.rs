@@ -18,14 +18,14 @@ use super::{
 use crate::{cx::PeerCx, host::Now};
 
 impl Peers {
-    /// Whether a frame came by this connection lately.
+    /// Returns whether a frame was received by this connection lately.
     fn lives(&self, id: LinkId, now: Now) -> bool {
         let heard = self.links.get(id).and_then(Link::heard);
         heard.is_some_and(|at| now.time.since_us(at) < self.limits.handshake_ms * 1000)
     }
 
-    /// The connections in use that living ones of this process would end: that of its lane, and all
-    /// of older processes.
+    /// Returns the connections in use that living ones of this process would end: that of its lane,
+    /// and all of older processes.
     pub(super) fn replaced_by(
         &self,
         node: NodeId,
@@ -39,7 +39,7 @@ impl Peers {
         })
     }
 
-    /// The process start of the living connections with this peer.
+    /// Returns the process start of the living connections with this peer.
     pub(super) fn living_boot(&self, node: NodeId, now: Now) -> Option<u32> {
         let open = self.table.open_lanes(node).map(|(_, id)| id);
         let boots =
@@ -50,13 +50,13 @@ impl Peers {
         boots.max()
     }
 
-    /// Whether a greeter would end a connection that lives.
+    /// Returns whether a greeter would end a living connection.
     pub(super) fn must_wait(&self, greeter: &Greeter, now: Now) -> bool {
         self.replaced_by(greeter.member.node, greeter.lane, greeter.boot)
             .any(|id| self.lives(id, now))
     }
 
-    /// It said hello, and has to say more.
+    /// Makes a connection wait for its first frame after the hello.
     pub(super) fn wait(&mut self, id: LinkId, greeter: Greeter, now: Now) {
         let deadline = now.time.plus_ms(self.limits.handshake_ms);
         if let Some(link) = self.links.get_mut(id) {
@@ -64,7 +64,7 @@ impl Peers {
         }
     }
 
-    /// The first frame of a newcomer: the connection is used from now on.
+    /// Handles the first frame of a newcomer: the connection is used from now on.
     pub(super) fn on_newcomer_frame(
         &mut self,
         id: LinkId,
@@ -91,8 +91,8 @@ impl Peers {
         self.on_peer_frame(id, member, lane, received, cx)
     }
 
-    /// Whether what a newcomer sends is the beginning of a frame that is longer than a greeting; it
-    /// is used from now on, then.
+    /// Returns whether a newcomer's input is the beginning of a frame longer than a greeting; if
+    /// so, the connection is used from now on.
     pub(super) fn begins_long_frame(
         &mut self,
         id: LinkId,
@@ -109,7 +109,7 @@ impl Peers {
         self.links.get(id)?.greeter()
     }
 
-    /// The newcomer's connection replaces the others; not if a newer process is alive.
+    /// Replaces the others by the newcomer's connection; not if a newer process is alive.
     fn take_in(&mut self, id: LinkId, cx: &mut PeerCx<'_>) -> bool {
         let Some(node) = self.greeter(id).map(|greeter| greeter.member.node) else {
             return false;
@@ -124,8 +124,8 @@ impl Peers {
         self.open(id, greeter, cx)
     }
 
-    /// Newcomers that wait for nobody any more are taken in; those that said nothing in time are
-    /// not.
+    /// Admits the newcomers that have no living connection to wait for any more, and closes those
+    /// that sent nothing in time.
     pub(super) fn settle_newcomers(&mut self, cx: &mut PeerCx<'_>) {
         for id in self.links.newcomers() {
             let Some(greeter) = self.greeter(id) else {

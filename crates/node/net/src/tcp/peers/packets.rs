@@ -1,5 +1,5 @@
-//! What connections have to do with datagrams: they introduce, and what does not go by datagrams
-//! goes by them.
+//! Tasks of connections for datagrams: they carry the introductions, and the frames that do not go
+//! by datagrams.
 
 use quorate_core::node_id::{Member, NodeId};
 use quorate_packets::plane::Event;
@@ -17,7 +17,7 @@ use crate::{
 };
 
 impl Peers {
-    /// Tells a peer whose connection is up where and how this node is heard ([pkt-2]).
+    /// Sends a newly connected peer the introduction of this node's datagrams ([pkt-2]).
     pub(super) fn say_datagrams(&mut self, id: LinkId, peer: Member, now: Now) {
         let packets = self.packets.as_mut();
         if let Some(said) = packets.and_then(|packets| packets.meet(peer, now.time)) {
@@ -25,7 +25,7 @@ impl Peers {
         }
     }
 
-    /// A peer said the same of itself.
+    /// Handles a peer's introduction of its datagrams.
     pub(super) fn on_datagrams_said(
         &mut self,
         id: LinkId,
@@ -49,7 +49,7 @@ impl Peers {
         }
     }
 
-    /// The connection with a peer is gone, and with it what it stood for.
+    /// Handles the end of a peer's connection, and so of its datagrams.
     pub(super) fn part_datagrams(&mut self, node: NodeId) {
         if let Some(packets) = &mut self.packets {
             packets.part(node);
@@ -70,7 +70,7 @@ impl Peers {
         let unblocked = if write { packets.unblock(cx.sources) } else { Ok(()) };
         let received = if read { packets.receive(hears, cx.now.time, stats) } else { Ok(()) };
         if let Err(error) = unblocked.and(received) {
-            // An interface that is down, for example: probes tell that nothing arrives.
+            // An interface that is down, for example: probes show that nothing arrives.
             tracing::debug!(%error, "datagrams cannot be read");
         }
         self.take_datagram_events(cx);
@@ -128,7 +128,8 @@ impl Peers {
         packets.map_or(Way::Tcp, |packets| packets.way(by_group))
     }
 
-    /// A frame that came whole. Its tag has named its sender, and so has it to.
+    /// Handles a frame that came whole. Its tag has named its sender, and the frame must name the
+    /// same one.
     fn on_datagram_frame(&mut self, from: Member, bytes: &[u8], cx: &mut PeerCx<'_>) {
         let decoded = decode(bytes, BODY_BYTES_MAX);
         let link = self.table.open(from.node, Lane::Control);
@@ -152,18 +153,18 @@ impl Peers {
         cx.host.frame(&mut cx.now.turn(self), Lane::Control, received);
     }
 
-    /// How frames to a peer travel.
+    /// Returns how frames to a peer travel.
     pub(crate) fn plane_of(&self, node: NodeId) -> PeerPlane {
         let packets = self.packets.as_ref();
         packets.and_then(|packets| packets.status(node)).unwrap_or_default()
     }
 
-    /// How frames for several peers travel, and why, if that is chosen.
+    /// Returns how frames for several peers travel, and why, if that is chosen.
     pub(crate) fn choice(&self) -> Option<String> {
         self.packets.as_ref().and_then(PacketSide::choice)
     }
 
-    /// The file of keys has changed.
+    /// Handles a change of the file of keys.
     pub(crate) fn rekey(&mut self, file: &KeyFile, now: Now) {
         let Some(packets) = &mut self.packets else {
             return;

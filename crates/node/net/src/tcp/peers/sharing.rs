@@ -1,5 +1,5 @@
-//! Connections beside datagrams: as long as frames go by those, connections keep to what they leave
-//! ([rate-4]).
+//! Connections sharing a link with datagrams: as long as frames go by datagrams, connections keep
+//! to what these leave ([rate-4]).
 
 use quorate_core::{node_id::NodeId, time::Time};
 use quorate_wire::Lane;
@@ -23,14 +23,14 @@ impl Peers {
         }
     }
 
-    /// These bytes were written.
+    /// Notes that these bytes were written.
     pub(super) fn took_share(&mut self, bytes: usize, now: Time) {
         if let Some(share) = &mut self.share {
             share.took(bytes, now);
         }
     }
 
-    /// What waits on this connection leaves when there is a share again.
+    /// Defers the output of this connection until there is a share again.
     pub(super) fn wait_for_share(&mut self, id: LinkId, cx: &mut PeerCx<'_>) {
         if self.links.get(id).is_some_and(|link| link.unsent() > 0) {
             self.links.pause(id);
@@ -38,7 +38,7 @@ impl Peers {
         }
     }
 
-    /// When connections that waited for their share go on.
+    /// Returns when connections that waited for their share go on.
     pub(super) fn next_share(&self) -> Option<Time> {
         let waits = self.links.has_paused();
         self.share.as_ref().filter(|_| waits).map(Share::due)
@@ -53,8 +53,8 @@ impl Peers {
         }
     }
 
-    /// What may wait for a peer on this lane, as far as datagrams have a say: who is not reached by
-    /// them, while others are, gets little, and that soon.
+    /// Returns the limit of the queue for a peer on this lane, as far as datagrams matter: a peer
+    /// that they do not reach, while they reach others, gets a short queue.
     pub(super) fn queue_max(&self, to: NodeId, lane: Lane) -> usize {
         let side = self.packets.as_ref().filter(|_| lane == Lane::Control);
         let passed_over = side.is_some_and(|side| side.reaches_any() && !side.reaches(to));

@@ -32,7 +32,7 @@ pub(super) struct Table {
 struct Peer {
     node: NodeId,
     standing: Standing,
-    /// Where it listens; empty if nobody has said so.
+    /// Its address; empty if unknown.
     address: String,
     resolved: Vec<SocketAddr>,
     resolving: bool,
@@ -40,14 +40,15 @@ struct Peer {
     up: bool,
 }
 
-/// What a node is to this one.
+/// Standing of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
     /// The group's table has it.
     Known,
-    /// It came and has the cluster's id ([member-3]); it is forgotten when it goes.
+    /// A node that connected and has the cluster's id ([member-3]); it is forgotten when it
+    /// disconnects.
     Guest,
-    /// It was removed, and is sent away then: by that time it should have heard what was decided.
+    /// Removed, and disconnected at this time: by then it should have learned what was decided.
     Parting(Time),
 }
 
@@ -62,7 +63,7 @@ struct LaneState {
     retry_ms: u64,
 }
 
-/// What a lane without a connection needs.
+/// Need of a lane without a connection.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Need {
     /// A connection to this address.
@@ -71,7 +72,7 @@ pub(super) enum Need {
     LookUp(String),
 }
 
-/// What a connection that ended was to its lane.
+/// Role that an ended connection had for its lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Was {
     /// The one in use.
@@ -100,8 +101,8 @@ impl Table {
         table
     }
 
-    /// Takes over who is there. A connection in use stays until it breaks, wherever it leads; what
-    /// comes back are dials in progress that lead to nobody any more.
+    /// Adopts the group's table. A connection in use stays until it breaks, whatever its address;
+    /// returned are the dials in progress whose target is gone.
     pub(super) fn follow(&mut self, told: &PeerTable, now: Time) -> Vec<LinkId> {
         self.removed = told.removed.iter().copied().collect();
         let part_at = now.plus_ms(self.parting_ms);
@@ -135,13 +136,13 @@ impl Table {
         obsolete
     }
 
-    /// Where those listen that can be talked to.
+    /// Returns the addresses of the connected peers.
     pub(super) fn up_addresses(&self) -> impl Iterator<Item = &str> {
         let up = self.peers.iter().filter(|peer| peer.up);
         up.map(|peer| peer.address.as_str())
     }
 
-    /// A node of the group's table, if it is new.
+    /// Adds a node of the group's table, if it is new.
     fn learn(&mut self, node: NodeId, address: &str, now: Time) {
         if node == self.me || self.has(node) {
             return;
@@ -154,36 +155,36 @@ impl Table {
         self.peers.push(peer);
     }
 
-    /// Whether it has a place here.
+    /// Returns whether the table has this node.
     pub(super) fn has(&self, node: NodeId) -> bool {
         self.peer(node).is_some()
     }
 
-    /// Whether there are as many others as there can be.
+    /// Returns whether the table has as many others as allowed.
     pub(super) fn is_full(&self) -> bool {
         self.peers.len() >= OTHERS_MAX
     }
 
-    /// Whether there are more than there can be.
+    /// Returns whether the table has more than allowed.
     pub(super) fn is_overfull(&self) -> bool {
         self.peers.len() > OTHERS_MAX
     }
 
-    /// A node that the group's table does not have gets a place until it goes.
+    /// Adds a node that the group's table does not have, until it disconnects.
     pub(super) fn take_in(&mut self, node: NodeId) {
         if !self.has(node) {
             self.peers.push(Peer::new(node, Standing::Guest));
         }
     }
 
-    /// Those that are here although the group's table does not have them, the oldest first.
+    /// Returns the nodes present here but absent from the group's table, the oldest first.
     pub(super) fn guests(&self) -> impl Iterator<Item = NodeId> {
         let guests = self.peers.iter();
         let guests = guests.filter(|peer| peer.standing != Standing::Known);
         guests.map(|peer| peer.node)
     }
 
-    /// A node that is no peer any more has no connection in use: its place is free.
+    /// Frees the place of a node that is no peer any more, and has no connection in use.
     pub(super) fn forget_guest(&mut self, node: NodeId) {
         let gone = |peer: &Peer| {
             peer.node == node && peer.standing != Standing::Known && !peer.is_in_use()
@@ -191,19 +192,19 @@ impl Table {
         self.peers.retain(|peer| !gone(peer));
     }
 
-    /// Whether its id is spent ([member-1]).
+    /// Returns whether the node's id is spent ([member-1]).
     pub(super) fn is_removed(&self, node: NodeId) -> bool {
         self.removed.contains(&node)
     }
 
-    /// Removed nodes that have had their time.
+    /// Returns the removed nodes that have had their time.
     pub(super) fn parting(&self, now: Time) -> Vec<NodeId> {
         let due = self.peers.iter();
         let due = due.filter(|peer| matches!(peer.standing, Standing::Parting(at) if at <= now));
         due.map(|peer| peer.node).collect()
     }
 
-    /// When the next removed node has had its time.
+    /// Returns when the next removed node has had its time.
     pub(super) fn next_parting(&self) -> Option<Time> {
         let partings = self.peers.iter().filter_map(|peer| match peer.standing {
             Standing::Parting(at) => Some(at),
@@ -212,55 +213,55 @@ impl Table {
         partings.min()
     }
 
-    /// The others, in a fixed order.
+    /// Returns the others, in a fixed order.
     pub(super) fn others(&self) -> impl Iterator<Item = NodeId> + use<> {
         let nodes: Vec<NodeId> = self.peers.iter().map(|peer| peer.node).collect();
         nodes.into_iter()
     }
 
-    /// Where it listens; `None` if it is not known.
+    /// Returns the node's address; `None` if it is not known.
     pub(super) fn address(&self, node: NodeId) -> Option<&str> {
         self.peer(node).map(|peer| peer.address.as_str())
     }
 
-    /// Where it listens, if the group's table has it.
+    /// Returns the node's address, if the group's table has it.
     pub(super) fn listed(&self, node: NodeId) -> Option<&str> {
         let peer = self.peer(node);
         let peer = peer.filter(|peer| peer.standing == Standing::Known);
         peer.map(|peer| peer.address.as_str())
     }
 
-    /// Whether it can be talked to.
+    /// Returns whether the node is connected.
     pub(super) fn is_up(&self, node: NodeId) -> bool {
         self.peer(node).is_some_and(|peer| peer.up)
     }
 
-    /// Those that can be talked to.
+    /// Returns the connected nodes.
     pub(super) fn up(&self) -> impl Iterator<Item = NodeId> {
         let up = self.peers.iter().filter(|peer| peer.up);
         up.map(|peer| peer.node)
     }
 
-    /// It can be talked to, or cannot any more; whether it could before.
+    /// Marks the node as connected or disconnected. Returns whether it was connected before.
     pub(super) fn set_up(&mut self, node: NodeId, up: bool) -> bool {
         let peer = self.peer_mut(node);
         peer.is_some_and(|peer| std::mem::replace(&mut peer.up, up))
     }
 
-    /// The connection that a lane uses.
+    /// Returns the connection that a lane uses.
     pub(super) fn open(&self, node: NodeId, lane: Lane) -> Option<LinkId> {
         self.peer(node)?.lanes[lane.index()].open
     }
 
-    /// Those that any lane of this node uses.
+    /// Returns the connections in use of any lane of this node.
     pub(super) fn open_lanes(&self, node: NodeId) -> impl Iterator<Item = (Lane, LinkId)> {
         let lanes = move |lane| Some((lane, self.open(node, lane)?));
         Lane::ALL.into_iter().filter_map(lanes)
     }
 
-    /// What a lane needs now, if anything: the node with the higher id dials. The other one only
-    /// knocks now and then while nobody comes: it is refused in any case, but hears if it was
-    /// removed. A name is looked up once at a time, until [`Self::resolved`].
+    /// Returns what a lane needs now, if anything: the node with the higher id dials. The other one
+    /// only knocks now and then while it is not dialled: it is refused in any case, but learns
+    /// whether it was removed. A name is looked up once at a time, until [`Self::resolved`].
     pub(super) fn need(&mut self, node: NodeId, lane: Lane, now: Time) -> Option<Need> {
         let me = self.me;
         let peer = self.peer_mut(node)?;
@@ -283,8 +284,8 @@ impl Table {
         }
     }
 
-    /// A look-up of this name ended, with these addresses or with none. Whether the node is known,
-    /// and still there.
+    /// Handles the end of a look-up of this name, with these addresses or with none. Returns
+    /// whether the node is known, and still there.
     pub(super) fn resolved(
         &mut self,
         node: NodeId,
@@ -304,7 +305,7 @@ impl Table {
         true
     }
 
-    /// A dial of this lane is in progress.
+    /// Notes that a dial of this lane is in progress.
     pub(super) fn dialling(&mut self, node: NodeId, lane: Lane, link: LinkId) {
         if let Some(peer) = self.peer_mut(node) {
             peer.lanes[lane.index()].attempt = Some(link);
@@ -324,7 +325,7 @@ impl Table {
         }
     }
 
-    /// A connection ended; the next dial waits. `None` if the node is not known.
+    /// Notes that a connection ended; the next dial waits. Returns `None` if the node is not known.
     pub(super) fn closed(
         &mut self,
         node: NodeId,
@@ -346,7 +347,7 @@ impl Table {
         Some(was)
     }
 
-    /// The next attempt on this lane waits: longer each time, and not in step with other nodes.
+    /// Delays the next attempt on this lane: longer each time, and not in step with other nodes.
     pub(super) fn back_off(&mut self, node: NodeId, lane: Lane, now: Time) {
         let (min, max) = if node > self.me {
             (self.knock_ms, self.knock_ms)
@@ -363,7 +364,7 @@ impl Table {
         state.retry_ms = wait_ms.saturating_mul(2);
     }
 
-    /// When a lane is to be dialled next.
+    /// Returns when a lane is to be dialled next.
     pub(super) fn next_dial(&self) -> Option<Time> {
         let peers = self.peers.iter().filter(|peer| !peer.resolving);
         let lanes = peers.flat_map(|peer| {
@@ -397,7 +398,7 @@ impl Peer {
         }
     }
 
-    /// It listens elsewhere: worth an attempt at once.
+    /// Sets a new address: worth an attempt at once.
     fn move_to(&mut self, address: &str, now: Time) {
         address.clone_into(&mut self.address);
         self.resolved.clear();
@@ -407,7 +408,7 @@ impl Peer {
         }
     }
 
-    /// Whether `me` is the one that dials it for this lane.
+    /// Returns whether `me` is the side that dials for this lane.
     fn is_dialled(&self, me: NodeId, lane: Lane) -> bool {
         self.standing == Standing::Known
             && !self.address.is_empty()
@@ -525,7 +526,7 @@ mod tests {
         assert_eq!(table.open(node, Lane::Bulk), Some(used), "it stays");
     }
 
-    /// It was asked for before the node moved.
+    /// Addresses looked up before the node moved are ignored.
     #[test]
     fn the_addresses_of_a_former_name_are_not_taken() {
         let mut table = table();
@@ -552,7 +553,7 @@ mod tests {
         let at = table.next_parting().unwrap();
         assert_eq!(at, NOW.plus_ms(Limits::default().parting_ms));
         assert_eq!(table.parting(at), [NodeId(1)]);
-        // Told again, it does not get more time.
+        // A repeated table does not give it more time.
         table.follow(&told(&next, &[1]), NOW.plus_ms(1));
         assert_eq!(table.next_parting(), Some(at));
         table.closed(NodeId(1), Lane::Control, used, NOW);
@@ -565,7 +566,7 @@ mod tests {
         assert_eq!(table.next_parting(), None);
     }
 
-    /// The other one dials. Whoever has been waiting for it for long asks why it does not.
+    /// The other node dials. A node that has waited for it for long asks why it does not.
     #[test]
     fn a_node_with_a_higher_id_is_only_knocked_at() {
         let mut table = table();

@@ -53,7 +53,7 @@ pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
 
 pub(crate) const CLUSTER: u128 = 0x0123_4567_89ab_cdef;
 
-/// What the fake saw.
+/// Event seen by the fake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     Up(NodeId, u32),
@@ -65,7 +65,7 @@ pub(crate) enum Event {
     Stop,
 }
 
-/// What a test asks the fake to do in its next `poll`.
+/// Task for the fake in its next `poll`.
 pub(crate) enum Task {
     /// Send these bytes in a `Forward`.
     Forward(NodeId, Lane, Vec<u8>),
@@ -95,11 +95,11 @@ pub(crate) struct World {
     pub(crate) clients: BTreeSet<u64>,
     /// By which doors clients came, in their order.
     pub(crate) doors: Vec<Door>,
-    /// Who has sent the last byte, and how many were used then.
+    /// Clients that have sent the last byte, and the number of bytes used then.
     pub(crate) half_closed: Vec<(u64, usize)>,
     /// While set, clients are not ready.
     pub(crate) hold: bool,
-    /// How full the host says that it is.
+    /// Pressure that the host reports.
     pub(crate) pressure: Option<Pressure>,
     /// While set, "slow" stays unanswered.
     pub(crate) hold_slow: bool,
@@ -112,7 +112,7 @@ pub(crate) struct World {
     pub(crate) probes: usize,
     pub(crate) snapshots: Vec<Option<Slot>>,
     pub(crate) asked: Vec<(u64, Ask, bool)>,
-    /// Told to the reactor in the next turn.
+    /// Passed to the reactor in the next turn.
     pub(crate) table: Option<PeerTable>,
     /// The group uses the newest level.
     pub(crate) raised: bool,
@@ -185,7 +185,7 @@ pub(crate) fn batch(bytes: &[u8]) -> Value {
 }
 
 impl Fake {
-    /// Who was here, as a status has it.
+    /// Returns the peers that were connected, as a status lists them.
     fn known(&self) -> Vec<Peer> {
         let peer = |peer: &PeerUp| Peer {
             member: peer.member,
@@ -566,7 +566,7 @@ impl Host for Fake {
     }
 }
 
-/// What a node is started with; the defaults suit most tests.
+/// Parameters of a node's start; the defaults suit most tests.
 pub(crate) struct Start {
     pub(crate) node: u32,
     pub(crate) boot: u32,
