@@ -47,14 +47,14 @@ pub(crate) struct BackupArgs {
     streams: bool,
 }
 
-/// What was backed up, or restored.
+/// Result of a backup or restore.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Report {
     /// The cluster that it is of.
     pub(crate) cluster: String,
     /// Everything that was decided below this slot is in it.
     pub(crate) decided: u64,
-    /// Of the file.
+    /// Size of the file.
     pub(crate) bytes: u64,
     /// XXH3-128 of the file but its trailer, which has it.
     pub(crate) checksum: String,
@@ -85,7 +85,7 @@ impl Report {
         }
     }
 
-    /// What to say of byte streams; nothing, if there are none.
+    /// Describes the byte streams; empty if there are none.
     pub(crate) fn of_streams(&self, to_have_them: &str) -> String {
         let Self { streams, stream_bytes, streams_left_out, stream_bytes_left_out, .. } = *self;
         match (streams, streams_left_out) {
@@ -108,7 +108,7 @@ impl Report {
     }
 }
 
-/// So many byte streams, and how many bytes they have.
+/// Formats a number of byte streams with their size.
 fn counted(streams: u64, bytes: u64) -> String {
     let name = match streams {
         1 => "byte stream",
@@ -228,7 +228,7 @@ fn broke(admin: &str, bad: &Bad) -> Problem {
         .hint("try again; see also the log of the node")
 }
 
-/// What is read is written down as well.
+/// Reader that also writes to `to` everything it reads.
 struct Copied<R, W> {
     from: R,
     to: W,
@@ -247,7 +247,7 @@ impl<R: Read, W: Write> Read for Copied<R, W> {
     }
 }
 
-/// What arrives from a node that may fall silent.
+/// Data received from a node that may stop sending.
 struct Arriving {
     pieces: Receiver<io::Result<Vec<u8>>>,
     piece: Vec<u8>,

@@ -82,7 +82,7 @@ pub(crate) struct ClientArgs {
     common: Common,
 }
 
-/// What was made.
+/// Files that were created.
 #[derive(Debug, Serialize)]
 struct Made {
     folder: PathBuf,

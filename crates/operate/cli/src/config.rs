@@ -1,4 +1,4 @@
-//! What a node is started with: every setting found, understood, and held against the others.
+//! Start configuration of a node: every setting found, parsed, and checked against the others.
 
 mod hostname;
 mod layers;
@@ -38,7 +38,7 @@ pub(crate) use settings::StartArgs;
 use settings::{DISK_FLUSH_MS, HOPS, LOG_SEGMENT};
 pub(crate) use trust::Trusting;
 
-/// Where a node listens for clients by default.
+/// Default client address of a node.
 pub(crate) const DEFAULT_CLIENT: &str = "127.0.0.1:7450";
 /// Up to what one batch can carry, with room to spare.
 const COMMAND_MAX: Number = Number::between(1024, 64 << 20, Unit::Bytes);
@@ -57,7 +57,7 @@ const TRANSFER_LIMIT: Number = Number::at_least(64 << 10, Unit::BytesPerSecond);
 /// Anything longer is a slip of the keyboard.
 const HOUR_MS: Number = Number::between(1, 3_600_000, Unit::Milliseconds);
 
-/// What a node is started with.
+/// Start configuration of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StartConfig {
     pub(crate) data: PathBuf,
@@ -83,7 +83,7 @@ pub(crate) struct StartConfig {
     pub(crate) plane: Wanted,
     pub(crate) device: Device,
     pub(crate) durability: Option<Class>,
-    /// What clients speak; `None`: what the folder says, or what is usual.
+    /// Protocol of clients; `None`: as recorded in the folder, else the default.
     pub(crate) service: Option<Service>,
     pub(crate) store: Option<Store>,
     pub(crate) heartbeat_ms: u64,
@@ -96,7 +96,7 @@ pub(crate) struct StartConfig {
     pub(crate) client_memory: usize,
     /// Most bytes of the data of clients of etcd; 0: there is no bound.
     pub(crate) etcd_quota: u64,
-    /// What clients of etcd get that have logged in, as the flag says it.
+    /// Token type issued to etcd clients at login, as the flag gives it.
     pub(crate) etcd_auth_token: String,
     pub(crate) log_ready: u64,
     pub(crate) log_segment: u64,
@@ -110,12 +110,12 @@ pub(crate) struct StartConfig {
     pub(crate) hops: bool,
     pub(crate) engine: Want,
     pub(crate) spin: Spin,
-    /// What others may know of all that.
+    /// The settings that other nodes may learn.
     pub(crate) told: BTreeMap<String, String>,
 }
 
 impl StartConfig {
-    /// What the node itself needs of it.
+    /// Returns the settings that the node itself needs.
     pub(crate) fn settings(&self) -> quorate::Settings {
         quorate::Settings {
             node: self.node,
@@ -152,7 +152,7 @@ impl StartConfig {
     }
 }
 
-/// What clients speak.
+/// Protocol that clients speak.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Service {
     /// The Redis protocol.
@@ -174,7 +174,7 @@ impl Service {
     }
 }
 
-/// Where the service keeps its data, and which service that is.
+/// Storage of the service's data, and the service it belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Store {
     /// On disk.
@@ -211,7 +211,7 @@ impl Store {
         Self::named(text).filter(|store| store.service() == Service::Kv)
     }
 
-    /// Whose data they are.
+    /// Returns the service that owns the data.
     pub(crate) const fn service(self) -> Service {
         match self {
             Self::Lsm | Self::Memory | Self::None => Service::Kv,
@@ -235,7 +235,7 @@ impl Store {
         }
     }
 
-    /// Where a new node keeps its data if nobody says.
+    /// Returns the default store of a new node.
     pub(crate) const fn default_of(service: Option<Service>) -> Self {
         match service {
             None | Some(Service::Kv) => Self::Lsm,
@@ -244,7 +244,7 @@ impl Store {
     }
 }
 
-/// What is understood elsewhere.
+/// Accepts any text but the empty one; it is parsed elsewhere.
 fn parse_text(text: &str) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }
@@ -375,7 +375,7 @@ impl StartConfig {
                 .hint("add --join with the --admin address of a node of the cluster"));
         }
         if !self.terms.are_usual() && self.cluster.is_empty() {
-            // A later start, or a cluster of one, which has nobody to spare.
+            // A later start, or a cluster of one, which has no node to spare.
             return match self.terms.auxiliaries.is_empty() {
                 true => Ok(()),
                 false => Err(Problem::usage("--auxiliary needs --cluster")
@@ -406,7 +406,7 @@ fn parse_node(text: &str) -> Option<NodeId> {
     text.parse().ok().filter(|id| *id > 0).map(NodeId)
 }
 
-/// What [`parse_flush`] takes.
+/// Values that [`parse_flush`] accepts.
 pub const FLUSH: &str = "between 0 and 1000 ms";
 
 /// Milliseconds, with fractions.
@@ -462,10 +462,10 @@ fn parse_class(text: &str) -> Option<Class> {
     [Class::Durable, Class::Volatile].into_iter().find(|class| class.name() == text)
 }
 
-/// What `parse_reads` takes.
+/// Values that `parse_reads` accepts.
 const READS: &str = "index or lease";
 
-/// Whether there are leases.
+/// Returns whether leases are used.
 fn parse_reads(text: &str) -> Option<bool> {
     match text {
         "index" => Some(false),
@@ -474,8 +474,7 @@ fn parse_reads(text: &str) -> Option<bool> {
     }
 }
 
-/// What `parse_drift` takes. A clock that is worse than that is broken, and is not helped by a
-/// bound.
+/// Values that `parse_drift` accepts. A clock worse than that is broken, and no bound helps it.
 const DRIFT: &str = "a percentage between 0% and 20%, such as 1% or 0.05%";
 
 /// A percentage, as parts per million.
@@ -506,7 +505,7 @@ fn parse_range(text: &str) -> Option<(u64, u64)> {
     (min < max).then_some((min, max))
 }
 
-/// What `parse_segment` takes.
+/// Values that `parse_segment` accepts.
 const SEGMENT: &str = "a multiple of 4096 bytes between 64 KiB and 1 GiB";
 
 fn parse_segment(text: &str) -> Option<u64> {
@@ -813,7 +812,7 @@ mod tests {
         }
     }
 
-    /// What the file should say instead is in the hint.
+    /// The hint says what the file should contain instead.
     #[test]
     fn a_value_of_another_type_is_refused_with_what_to_write() {
         for (text, complaint, hint) in [

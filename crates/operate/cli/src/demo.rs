@@ -43,9 +43,9 @@ const WRITERS: usize = 6;
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Between two looks at the cluster.
 const PAUSE: Duration = Duration::from_millis(20);
-/// What writers do.
+/// Description of the writers' work.
 const THROUGH_ALL: &str = "writing through every node";
-/// How long writers write if nobody says.
+/// Default duration of writing.
 const SECONDS: u64 = 10;
 /// Longest act with writers.
 const SECONDS_MAX: u64 = 600;
@@ -112,7 +112,7 @@ impl Service {
     }
 }
 
-/// What came of it.
+/// Result of the demo.
 #[derive(Clone, Debug, Serialize)]
 struct Outcome {
     written: u64,
@@ -122,7 +122,7 @@ struct Outcome {
     killed: u32,
     leader: u32,
     digest: Option<String>,
-    /// What devices did, if there are any.
+    /// Work done by devices, if there are any.
     #[serde(skip_serializing_if = "Option::is_none")]
     devices: Option<Devices>,
     nodes: Vec<Kept>,
@@ -243,7 +243,7 @@ impl Demo {
         Ok(())
     }
 
-    /// Where the nodes are that belong to the cluster now.
+    /// Updates the client addresses of the cluster's current nodes.
     fn look_up(&mut self) {
         self.clients = self.nodes.client_addresses();
         self.admins = self.nodes.admin_addresses();
@@ -410,7 +410,7 @@ impl Demo {
         (kept.collect(), folder)
     }
 
-    /// How the process exits, by how much was lost.
+    /// Returns the exit code, by the number of lost writes.
     fn judge(&self, lost: Result<u64, Problem>) -> Result<Exit, Problem> {
         match lost {
             Ok(0) => Ok(Exit::Done),

@@ -47,7 +47,8 @@ pub(crate) fn run(args: &KvArgs, output: Output) -> Result<Exit, Problem> {
     Ok(Exit::Done)
 }
 
-/// Whether a command of this name may change something, so that it must not be executed twice.
+/// Returns whether a command of this name may change something, so that it must not be executed
+/// twice.
 fn changes(name: &[u8]) -> bool {
     let is_it = |spec: &&Spec| name.eq_ignore_ascii_case(spec.name.as_bytes());
     let mut all = FAMILIES.iter().flat_map(|family| family.commands);

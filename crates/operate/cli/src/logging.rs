@@ -15,7 +15,7 @@ use crate::output::Problem;
 
 /// The variable.
 pub(crate) const VARIABLE: &str = "QUORATE_LOG";
-/// What an operator may say, from the least to the most.
+/// Log levels, from the least to the most.
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 /// Crates whose lines can have a level of their own begin like this.
 const OURS: &str = "quorate";

@@ -1,4 +1,4 @@
-//! What this process has of the machine's memory, as Linux tells it.
+//! Memory use of this process, as Linux reports it.
 
 use std::fs;
 

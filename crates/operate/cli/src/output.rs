@@ -1,4 +1,4 @@
-//! What a command prints and how it exits: results, errors, the six exit codes.
+//! Output of commands and their exit: results, errors, the six exit codes.
 
 use std::{
     fmt,
@@ -13,10 +13,10 @@ pub use quorate_admin::progress::line as progress;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use serde::Serialize;
 
-/// How the process ends; scripts rely on the numbers.
+/// Exit code of the process; scripts rely on the numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// What was asked for is done.
+    /// The request is done.
     Done = 0,
     /// Refused, or failed.
     Failed = 1,
@@ -39,18 +39,18 @@ impl From<Exit> for ExitCode {
 /// One error: what happened, and what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// How the process exits because of it.
+    /// Exit code for this problem.
     pub exit: Exit,
     /// For programs: lower-case words joined by `_`.
     pub code: &'static str,
     /// For people.
     pub message: String,
-    /// What to do; may be empty.
+    /// Suggested remedy; may be empty.
     pub hint: String,
 }
 
 impl Problem {
-    /// What happened; `code` is for programs.
+    /// Creates a problem with a message; `code` is for programs.
     pub fn new(exit: Exit, code: &'static str, message: impl fmt::Display) -> Self {
         Self { exit, code, message: message.to_string(), hint: String::new() }
     }
@@ -122,7 +122,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Where results go.
+/// Output of results.
 #[derive(Clone, Copy, Debug)]
 pub struct Output {
     /// `--json`
@@ -156,13 +156,13 @@ impl Output {
     }
 }
 
-/// Whether the text of a switch, such as a variable's, is one and switches it on.
+/// Returns whether the text of a switch, such as a variable's, switches it on.
 pub fn is_on(text: &str) -> bool {
     let on = ["1", "t", "true", "y", "yes", "on", "-"];
     on.contains(&text.to_ascii_lowercase().as_str())
 }
 
-/// Whether it is one and switches it off.
+/// Returns whether the text of a switch switches it off.
 pub fn is_off(text: &str) -> bool {
     let off = ["", "0", "f", "false", "n", "no", "off"];
     off.contains(&text.to_ascii_lowercase().as_str())
@@ -173,14 +173,14 @@ pub fn print(line: &str) {
     let _ = is_read(line);
 }
 
-/// The same for who prints on and on: `false` if nobody reads it any more.
+/// Prints a line of a continuous output: returns `false` if standard output has no reader any more.
 pub fn is_read(line: &str) -> bool {
     quorate_admin::progress::clear();
     let mut out = io::stdout().lock();
     writeln!(out, "{line}").and_then(|()| out.flush()).is_ok()
 }
 
-/// Waits for `wait`, or until nobody reads standard output any more; whether that is so.
+/// Waits up to `wait` for the reader of standard output to go; returns whether it has.
 pub fn reader_goes_within(wait: Duration) -> bool {
     let out = io::stdout();
     // Nothing is waited for but the end: that is told of unasked.

@@ -85,7 +85,7 @@ pub(crate) struct Recovered {
     checksum: String,
     /// The old cluster.
     from: String,
-    /// Where the old node's files lie.
+    /// Folder of the old node's files.
     old: PathBuf,
     /// Byte streams of the old cluster that the new one does not have.
     streams_left_out: u64,
@@ -255,7 +255,7 @@ impl Task<'_> {
         })
     }
 
-    /// What may be missing.
+    /// Reports what may be missing.
     fn tell(&self, status: &Status, alone: &Alone) {
         let Alone { decided_to, counted_to, voted_to, damaged } = alone;
         let mut text =
@@ -387,7 +387,7 @@ impl<F: Front, S: StateMachine> Replaying<F, S> {
     }
 }
 
-/// Nobody is there to be talked to.
+/// A network without peers.
 struct Nobody;
 
 impl Plane for Nobody {
@@ -400,7 +400,7 @@ impl Plane for Nobody {
     }
 }
 
-/// A start that speaks to nobody, and never asks for votes.
+/// A start without network traffic, which never asks for votes.
 struct Quiet;
 
 impl Starter for Quiet {

@@ -241,8 +241,8 @@ fn human(restored: &Restored, streams: &str, data: &Path, peer: &str) -> String 
 /// Bytes of a SHA-256.
 const CHECKSUM_BYTES: u64 = 32;
 
-/// How many bytes of the file are the backup, if `etcdctl` wrote it. The backup has checksums of
-/// its own.
+/// Returns the length of the backup inside the file, if `etcdctl` wrote it. The backup has
+/// checksums of its own.
 fn in_envelope(file: &File) -> Option<u64> {
     let length = file.metadata().ok()?.len();
     let at = length.checked_sub(CHECKSUM_BYTES + 16)?;

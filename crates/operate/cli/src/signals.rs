@@ -1,4 +1,4 @@
-//! What signals do: SIGINT and SIGTERM end the process, a node survives SIGHUP and SIGXFSZ.
+//! Signal handling: SIGINT and SIGTERM end the process, a node survives SIGHUP and SIGXFSZ.
 
 use std::{
     io, process,

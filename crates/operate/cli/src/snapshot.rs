@@ -46,7 +46,7 @@ pub(crate) fn run(args: &SnapshotArgs, output: Output) -> Result<Exit, Problem> 
     Ok(Exit::Done)
 }
 
-/// What a node answered that is no success: the code of HTTP, and its words.
+/// Error reply of a node: the HTTP status, and its message.
 pub(crate) type Refused = (u16, client::Refusal);
 
 /// Asks again and again while the node takes the snapshot that is asked for, as long as it gets on

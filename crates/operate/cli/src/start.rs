@@ -190,7 +190,7 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
     node.run(service, front, Some(wake), |_| Ok(()))
 }
 
-/// Who names a service wants no other.
+/// Checks that a service named by the operator is the folder's.
 fn check_service(wanted: Option<Speaks>, store: Store) -> Result<(), Problem> {
     match wanted {
         Some(wanted) if wanted != store.service() => {
@@ -206,14 +206,14 @@ fn check_service(wanted: Option<Speaks>, store: Store) -> Result<(), Problem> {
     }
 }
 
-/// Each door has its own: who guesses at one holds up nobody at the other.
+/// Starts a password checker. Each frontend has its own: guesses at one delay no logins at the
+/// other.
 fn passwords() -> Result<Passwords, Problem> {
     Passwords::start().map_err(|error| Problem::io("start a thread for passwords", &error))
 }
 
-/// Binds the address for byte streams. Where nobody asked for one and another process has the
-/// default, this node has none: several nodes of one machine need no flag for what they may not
-/// use.
+/// Binds the address for byte streams. If none was requested and another process has the default,
+/// this node has none: several nodes of one machine need no flag for a feature they may not use.
 fn bind_streams(listeners: &mut Listeners, asked: Option<&str>) -> Result<(), Problem> {
     match listeners.bind_streams(asked.unwrap_or(DEFAULT_STREAM)) {
         Err(error) if asked.is_none() && error.reason.is_in_use() => {
@@ -289,7 +289,7 @@ pub(crate) struct Starting {
     stop: Stop<EndReactor>,
     announce: Announce,
     manager: Manager,
-    /// Whom it asks, if it joins.
+    /// Addresses to ask, if the node joins.
     join: Vec<String>,
     /// The keys of datagrams.
     keys: Option<KeyFile>,
@@ -304,8 +304,8 @@ impl Starting {
         self.known.descriptors.store_files
     }
 
-    /// Until it is told to stop. `serve` begins what serves clients beside the reactor, if
-    /// something does: it ends with what that returns, before the node does.
+    /// Runs until stopped. `serve` starts what serves clients outside the reactor, if anything
+    /// does; what it returns is dropped before the node ends.
     pub(crate) fn run<S: StateMachine, F: Front, Serves>(
         mut self,
         service: S,
@@ -498,8 +498,8 @@ fn die_with_parent() -> Result<(), Problem> {
     }
 }
 
-/// Where others find this node. "All addresses" is no place to go to: then the host under which the
-/// members know it is told.
+/// Returns the addresses under which others find this node. An unspecified address cannot be
+/// dialled: then the host under which the members know the node is reported.
 fn advertised(listeners: &Listeners, admin: &Admin, listed: Option<&str>) -> Addresses {
     let host = listed.and_then(|address| address.rsplit_once(':')).map(|(host, _)| host);
     let place = |bound: SocketAddr| match host {
@@ -541,7 +541,8 @@ pub(crate) fn open_engine(folder: &Path, files_max: usize) -> Result<LsmStore, P
     Ok(opened)
 }
 
-/// What is damaged was set aside before; what is left is no reason to touch a file.
+/// Returns the hint for a store that does not open. Damaged parts were set aside before; the
+/// remaining causes are no reason to touch a file.
 fn store_hint(failure: &Failure) -> &'static str {
     match failure {
         Failure::Format(_) | Failure::LibraryVersion(_) => "start the version that created it",
@@ -601,7 +602,7 @@ mod tests {
         );
     }
 
-    /// Nobody is told to move or delete what the node needs.
+    /// No hint tells the operator to move or delete files that the node needs.
     #[test]
     fn a_store_that_does_not_open_is_left_alone() {
         for (failure, expected) in [

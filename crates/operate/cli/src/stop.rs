@@ -1,4 +1,4 @@
-//! Whether the node has been asked to stop, before and after there is a reactor.
+//! Requests to stop the node, before and after there is a reactor.
 
 use super::sync::{Arc, AtomicBool, Mutex, Ordering, PoisonError};
 

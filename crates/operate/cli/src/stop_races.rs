@@ -47,7 +47,7 @@ fn a_signal_is_never_lost(tell: impl Fn(&Stop<Reactor>, Reactor)) {
 #[test]
 fn a_signal_while_the_node_starts_stops_it() {
     shuttle::check_dfs(|| a_signal_is_never_lost(Stop::tell), None);
-    // A start that looks whether it was asked, and tells nobody of the reactor when it was not.
+    // A start that checks for a request to stop, and registers no reactor if there was none.
     let looks_first = |stop: &Stop<Reactor>, reactor: Reactor| {
         if stop.is_asked() {
             reactor();

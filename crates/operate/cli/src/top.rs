@@ -57,7 +57,7 @@ pub(crate) struct TopArgs {
 
 /// News, keys and signals are noticed within this time.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// What was said a moment ago grows old by itself.
+/// Interval at which ages are redrawn without news.
 const OLDER: Duration = Duration::from_secs(1);
 
 /// Runs the command.
@@ -103,7 +103,7 @@ fn check_terminal(output: Output) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Goes on until somebody ends it.
+/// Runs until the user quits.
 fn watch(
     screen: &mut Screen,
     news: &Receiver<News>,

@@ -4,7 +4,7 @@ use std::{fmt, str::FromStr, time::Duration};
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-/// What a number counts.
+/// Unit of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// Nothing but itself.
@@ -108,7 +108,7 @@ pub fn node_argument(text: &str) -> Result<u32, String> {
     node.ok_or_else(|| must_be("a node id (1, 2, …)", text))
 }
 
-/// What is wrong with a value, after the name under which it was given.
+/// Formats the error for a value, to follow the name under which it was given.
 pub fn must_be(what: impl fmt::Display, got: &str) -> String {
     format!("must be {what} (got {got})")
 }

@@ -2,7 +2,7 @@
 
 use std::{fmt::Display, io, thread, time::Duration};
 
-/// How often they are looked at.
+/// Interval of checks.
 const EVERY: Duration = Duration::from_secs(1);
 
 /// Looks from now on, in a thread of this name. What is wrong is said once, and that `what` of

@@ -1,4 +1,4 @@
-//! Where a setting is found: flag, then environment, then file, then default.
+//! Layers of settings: flag, then environment, then file, then default.
 
 use std::{
     collections::BTreeMap,
@@ -15,7 +15,7 @@ use crate::{
     values::{Number, must_be},
 };
 
-/// Where a value came from, for its error.
+/// Source of a value, for its error message.
 #[derive(Clone, Debug)]
 enum Source {
     Flag,
@@ -25,7 +25,7 @@ enum Source {
 }
 
 impl Source {
-    /// How far it is from who gives the command.
+    /// Returns the distance from the user who gives the command.
     const fn distance(&self) -> u8 {
         match self {
             Self::Flag => 0,
@@ -220,7 +220,7 @@ fn read_file(path: &Path) -> Result<BTreeMap<String, String>, Problem> {
     table.into_iter().map(entry).collect()
 }
 
-/// What a value of a TOML file is, for people.
+/// Returns the readable name of a TOML value's type.
 const fn kind(value: &toml::Value) -> &'static str {
     match value {
         toml::Value::Boolean(_) => "true or false",

@@ -1,4 +1,4 @@
-//! What can be said about a node: the settings, and the flags of `quorate start`.
+//! The settings of a node, and the flags of `quorate start`.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ pub(super) struct Setting {
     pub(super) default: Preset,
 }
 
-/// What holds if nobody says anything.
+/// Default of a setting.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Preset {
     /// Nothing, or what its help says.
@@ -49,7 +49,7 @@ const fn setting(
 }
 
 pub(super) const CONFIG: &str = "config";
-/// Not shown in the help: nobody wants it but `quorate bench`.
+/// Hidden from the help: only `quorate bench` uses it.
 pub(super) const DISK_FLUSH_MS: &str = "disk-flush-ms";
 /// Nor this one: stamps for its picture.
 pub(super) const HOPS: &str = "hops";
@@ -60,7 +60,7 @@ pub(super) const PLANE_BUFFER: &str = "plane-buffer";
 pub(super) const LISTEN: &str = "listen";
 /// May be given without a value.
 const THRIFTY: &str = "thrifty";
-/// So may these.
+/// These, too, may be given without a value.
 const INSECURE: &str = "insecure";
 const PLANE_TRUSTED: &str = "plane-trusted";
 /// Not shown either: small segments are for tests, which want many of them.

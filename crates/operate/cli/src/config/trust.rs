@@ -1,4 +1,5 @@
-//! What keeps strangers away: certificates, or somebody's word that the network is trusted.
+//! Protection from strangers: certificates, or the operator's statement that the network is
+//! trusted.
 
 use std::path::{Path, PathBuf};
 
@@ -26,7 +27,7 @@ impl Trusting {
     }
 }
 
-/// What is said of certificates.
+/// Resolves the certificate settings.
 pub(super) fn resolve(layers: &Layers<'_>) -> Result<Trusting, Problem> {
     let path = |name| {
         layers.optional(name, "a path", |text| (!text.is_empty()).then(|| PathBuf::from(text)))

@@ -1,4 +1,4 @@
-//! Whether every acknowledged write is on every node, asked through the front door.
+//! Checks through the frontend that every node has every acknowledged write.
 
 use std::{
     collections::BTreeSet,

@@ -28,7 +28,7 @@ mod with {
     /// Between two looks at a node that is catching up.
     const PAUSE: Duration = Duration::from_millis(20);
 
-    /// Whether this binary can.
+    /// Checks that this binary supports etcd.
     pub(in crate::demo) const fn check() -> Result<(), Problem> {
         Ok(())
     }

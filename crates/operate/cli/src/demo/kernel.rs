@@ -12,13 +12,13 @@ use serde::Serialize;
 
 use crate::output::{Exit, Problem};
 
-/// Nobody else is in a network that the demo made.
+/// The demo's own network has no strangers.
 const FLAGS: [&str; 3] = ["--plane", "kernel", "--plane-trusted"];
 
-/// What devices did.
+/// Work done by devices.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Devices {
-    /// What the leader's is, in words.
+    /// Name of the leader's device, in words.
     pub(super) name: String,
     /// Slots that the device which voted most voted in, of those that its node ran with at the end.
     pub(super) votes: u64,
@@ -41,7 +41,7 @@ pub(super) fn no_network(why: &str) -> Problem {
         .hint("it needs root, and the program ip; without them: quorate demo")
 }
 
-/// How the nodes are started.
+/// Builds the specifications of the nodes.
 pub(super) fn cluster(program: &Path, folder: &Path, nodes: u32) -> io::Result<Vec<Spec>> {
     Network::new(nodes)?.specs(program, folder, nodes, &FLAGS)
 }
@@ -57,7 +57,7 @@ pub(super) fn device(cluster: &ClusterView) -> Option<String> {
     device.gives_from.map(|_| device.name.clone())
 }
 
-/// What they did, once the leader's is known.
+/// Returns the devices' work, once the leader's device is known.
 pub(super) fn devices(cluster: &ClusterView) -> Option<Devices> {
     let (_, leaders) = all(cluster).find(|(leads, _)| *leads)?;
     Some(Devices {

@@ -16,7 +16,7 @@ pub(super) const OPEN: usize = 8;
 /// Longer than any failover takes.
 pub(super) const DEADLINE: Duration = Duration::from_secs(20);
 
-/// What one writer did.
+/// Result of one writer.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Written {
     /// Number of the writer.
@@ -42,10 +42,10 @@ pub(crate) struct Load {
     writers: Vec<JoinHandle<Written>>,
 }
 
-/// How one writer writes, until it is told to stop.
+/// A writer's loop, which runs until stopped.
 pub(crate) type Write = fn(usize, &[String], &Shared) -> Written;
 
-/// What all writers share.
+/// State shared by all writers.
 pub(crate) struct Shared {
     stop: AtomicBool,
     acknowledged: AtomicU64,
@@ -107,7 +107,7 @@ impl Load {
 }
 
 impl Shared {
-    /// Whether that was enough.
+    /// Returns whether the writers should stop.
     pub(super) fn is_over(&self) -> bool {
         self.stop.load(Ordering::SeqCst)
     }
@@ -117,7 +117,7 @@ impl Shared {
         u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX).max(1)
     }
 
-    /// What was sent then is acknowledged.
+    /// Records the acknowledgement of a write sent at `sent_us`.
     pub(super) fn acknowledge(&self, sent_us: u64) {
         self.acknowledged.fetch_add(1, Ordering::Relaxed);
         let gone = self.gone_us.load(Ordering::SeqCst);
@@ -156,7 +156,7 @@ pub(crate) fn write(writer: usize, addresses: &[String], shared: &Shared) -> Wri
                 done.acknowledged.push(number);
                 shared.acknowledge(sent_us);
             }
-            // Sent, but not acknowledged: nobody was promised anything.
+            // Sent, but not acknowledged: no promise was made.
             Err(
                 error @ (Error::Unknown(_) | Error::NotExecuted(_) | Error::SessionLost { .. }),
             ) => {

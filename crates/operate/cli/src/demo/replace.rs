@@ -23,7 +23,7 @@ const DRAWN: usize = 5;
 /// The longest bar, in characters.
 const BAR: u64 = 40;
 
-/// What came of it.
+/// Result of the demo.
 #[derive(Debug, Serialize)]
 pub(super) struct Outcome {
     written: u64,
@@ -50,7 +50,7 @@ struct Exchanged {
 }
 
 impl Outcome {
-    /// Writes that were lost, or of which nobody can say what became of them.
+    /// Returns the number of writes that were lost or whose outcome is unknown.
     pub(super) const fn missing(&self) -> u64 {
         self.lost + self.errors
     }

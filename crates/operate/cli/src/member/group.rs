@@ -28,23 +28,23 @@ const FAR_SLOTS: u64 = 4096;
 /// Nodes that are asked at most; a hostile members list must not start a flood.
 const PLACES_MAX: usize = 64;
 
-/// Where the nodes are.
+/// Addresses of the nodes.
 #[derive(Debug)]
 pub(super) struct Group {
     /// Admin addresses, those that were given first.
     places: Vec<String>,
     /// The cluster that answered first; nodes of others are none of ours.
     cluster: Option<String>,
-    /// Who led when somebody was asked last.
+    /// The leader's address at the last look.
     led_at: Option<String>,
 }
 
-/// What the nodes that answer say, at least one.
+/// Answers of the nodes, at least one.
 #[derive(Debug)]
 pub(super) struct Seen(Vec<(String, MembersView)>);
 
 impl Seen {
-    /// Whom the highest ballot names.
+    /// Returns the leader named by the highest ballot.
     pub(super) fn leader(&self) -> Option<u32> {
         let claims = self.0.iter().filter_map(|(_, view)| Some((view.ballot, view.leader?)));
         claims.max().map(|(_, leader)| leader)
@@ -62,7 +62,7 @@ impl Seen {
             .unwrap_or(most)
     }
 
-    /// Where operators ask this node, as far as anybody knows.
+    /// Returns the admin address of this node, if known.
     pub(super) fn admin_of(&self, node: u32) -> Option<String> {
         let own = self.0.iter().find(|(_, view)| view.node == node);
         let told = || {
@@ -72,7 +72,7 @@ impl Seen {
         own.map(|(place, _)| place.clone()).or_else(told)
     }
 
-    /// Every node that somebody is connected to, and where.
+    /// Returns the admin address of every node that any node is connected to.
     fn admins(&self) -> impl Iterator<Item = &String> {
         let listed = self.0.iter().flat_map(|(_, view)| &view.nodes);
         listed.filter_map(|listed| listed.admin.as_ref())
@@ -92,7 +92,7 @@ impl Group {
         self.places.clone()
     }
 
-    /// Asks everybody who is known, and whom they name.
+    /// Asks all known nodes, and those they name.
     pub(super) fn look(&mut self) -> Result<Seen, Silent> {
         let asked = self.places.len();
         let (mut seen, mut silent) = self.ask_all(0);
@@ -181,7 +181,7 @@ impl Group {
                 return Err(problem);
             }
             thread::sleep(PAUSE);
-            // Nobody answers for a moment: those who did are asked again.
+            // No node answers for a moment: those that did are asked again.
             if let Ok(now) = self.look() {
                 seen = now;
             }
@@ -216,7 +216,7 @@ fn no_leader() -> Problem {
         .hint("'quorate status' shows which nodes are missing")
 }
 
-/// Whether the same may be taken a moment later, or by another node.
+/// Returns whether the same request may succeed a moment later, or at another node.
 fn is_passing(code: &str) -> bool {
     const PASSING: [&str; 11] = [
         "not_leader",

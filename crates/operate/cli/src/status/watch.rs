@@ -21,7 +21,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// The leader has so long to say what is left of a plan.
 const WAIT: Duration = Duration::from_secs(1);
 
-/// Goes on until it is interrupted, or nobody reads what it prints.
+/// Repeats until it is interrupted, or its output is no longer read.
 pub(super) fn watch(admin: &[String], output: Output) -> Result<Exit, Problem> {
     crate::signals::exit_when_interrupted()?;
     let terminal = io::stdout().is_terminal();
@@ -61,7 +61,7 @@ pub(super) fn watch(admin: &[String], output: Output) -> Result<Exit, Problem> {
     }
 }
 
-/// What is left of the plan under way; the leader goes by it.
+/// Returns the remaining steps of the plan in flight, which the leader follows.
 fn steps(cluster: &ClusterView) -> Option<UnderwayView> {
     plan_of(cluster)?;
     let mut views = cluster.nodes.iter().filter_map(Answer::view);
@@ -72,7 +72,8 @@ fn steps(cluster: &ClusterView) -> Option<UnderwayView> {
     response.json::<MembersView>().ok()?.plan
 }
 
-/// It may be that all are stopped for a moment: that is shown, and looking goes on.
+/// Formats the case that no node answers. All may be stopped for a moment: this is shown, and
+/// watching continues.
 fn nobody(reasons: &[String]) -> String {
     format!("no node answers\n\n{}", reasons.join("\n"))
 }

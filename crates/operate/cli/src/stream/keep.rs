@@ -1,4 +1,4 @@
-//! How much of a stream is kept, as users say it and see it.
+//! Retention of a stream, as users write and see it.
 
 use quorate_admin::units;
 use quorate_client::stream::{Error, Keep, Streams};

@@ -1,4 +1,4 @@
-//! How far a writer is, on standard error.
+//! Progress of a writer, on standard error.
 
 use std::{
     collections::VecDeque,
@@ -26,14 +26,14 @@ pub(super) struct Progress {
     telling: Option<JoinHandle<()>>,
 }
 
-/// What is told.
+/// Progress at a moment.
 #[derive(Clone, Copy, Debug)]
 struct Sample {
-    /// Where the first byte of this writer is.
+    /// Position of the first byte of this writer.
     first: u64,
     durable: u64,
     written: u64,
-    /// Where the last one will be, if that is known.
+    /// Position of the end, if known.
     end: Option<u64>,
     bytes_per_second: u64,
 }

@@ -20,7 +20,7 @@ impl Pace {
         Self { bytes_per_second, due: Instant::now() }
     }
 
-    /// How many bytes may go at once.
+    /// Returns the number of bytes that may be sent at once.
     pub(super) fn most(&self, piece: usize) -> usize {
         match self.bytes_per_second {
             None => piece,
@@ -30,7 +30,7 @@ impl Pace {
         }
     }
 
-    /// So many went; returns when the next may. What was not used before is lost.
+    /// Accounts for bytes sent; returns when the next may be sent. Unused allowance is lost.
     pub(super) fn spend(&mut self, bytes: usize) {
         let wait = self.after(bytes, Instant::now());
         thread::sleep(wait);

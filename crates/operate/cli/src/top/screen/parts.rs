@@ -1,4 +1,4 @@
-//! What views are made of: tables that fit, charts, numbers for people.
+//! Parts of views: tables that fit, charts, readable numbers.
 
 use quorate_admin::view::BallotView;
 use ratatui::{
@@ -16,7 +16,7 @@ pub(super) struct Column {
     pub(super) name: &'static str,
     /// Numbers are at the right.
     pub(super) at_right: bool,
-    /// Where there is no room, the highest go first; 0 stays.
+    /// Columns with the highest rank are dropped first when space is short; 0 stays.
     pub(super) rank: u8,
     /// Cells at most.
     pub(super) widest: usize,
@@ -42,7 +42,7 @@ pub(super) fn table(
         .map(|(at, column)| {
             let said = rows.iter().map(|row| width(&row.cells[at].0));
             let said = said.max().unwrap_or(0);
-            // Nobody needs a column in which nothing is said.
+            // A column without content is not needed.
             match said {
                 0 => 0,
                 said => said.max(width(column.name)).min(column.widest),

@@ -1,4 +1,4 @@
-//! What is seen, on screens of three sizes.
+//! Rendered content on screens of three sizes.
 
 use std::time::Duration;
 
@@ -181,7 +181,7 @@ fn what_is_old_has_its_age() {
         assert_line(&screen.seen(size), &["✕", "3", "stale, 12 s old"]);
     }
     assert_line(&screen.seen(USUAL), &["✕ node 3: no node answers at admin:3: refused"]);
-    // Then nobody does.
+    // Then no node does.
     screen.at += 30 * SECOND;
     for size in SIZES {
         let lines = screen.seen(size);
@@ -316,7 +316,7 @@ fn what_does_not_fit_says_so() {
     assert_line(&screen.seen(USUAL), &["very very …"]);
 }
 
-/// Of many nodes, the one that is selected is in sight.
+/// The selected one of many nodes stays visible.
 #[test]
 fn a_table_that_is_too_long_moves_with_the_selection() {
     let mut screen = Screen::new(Some);
