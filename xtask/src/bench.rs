@@ -1,4 +1,5 @@
-//! What the parts cost: counts inside the code, and times beside other servers in the same run.
+//! Costs of the parts: counts inside the code, and times compared with other servers in the same
+//! run.
 
 mod cluster;
 mod core;
@@ -25,7 +26,7 @@ use crate::shell::{Failed, read, root};
 
 const USAGE: &str = "bench [cluster|core|device|log|kv|pipeline|recycled|replace|snapshots [one|behind|lsm]|sustained] [--quick] [--json]";
 
-/// How a part is measured, and how it is told.
+/// Options of a measurement and its report.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Wish {
     /// Fewer rows, in a minute.
@@ -88,7 +89,7 @@ pub(crate) fn build(package: &str, bench: &str) -> Result<PathBuf, Failed> {
     path.map(PathBuf::from).ok_or_else(|| Failed(format!("cargo does not say where {bench} is")))
 }
 
-/// What a benchmark says: `name=number` words of its last line.
+/// Returns the `name=number` words of a benchmark's last line.
 pub(crate) fn numbers(program: &Path, words: &[&str]) -> Result<Vec<(String, u64)>, Failed> {
     let text = read(Command::new(program).args(words))?;
     let line = text.lines().last().unwrap_or_default();
@@ -140,7 +141,7 @@ impl<R: Serialize> Report<'_, R> {
     }
 }
 
-/// How busy the machine is with other things: processes that want to run, over the last minute.
+/// Reports the machine's other load: runnable processes over the last minute.
 fn load() -> String {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split(' ').next().unwrap_or("unknown").to_owned()

@@ -41,15 +41,15 @@ pub(crate) struct Browser {
     from: Receiver<Value>,
     calls: u64,
     session: Option<String>,
-    /// What the page complained of.
+    /// Errors reported by the page.
     pub(crate) complaints: Vec<String>,
-    /// What it fetched.
+    /// Addresses fetched by the page.
     pub(crate) fetched: BTreeSet<String>,
     /// Goes with the browser.
     _profile: tempfile::TempDir,
 }
 
-/// How a page is looked at.
+/// Appearance of a page.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Looks {
     pub(crate) width: u32,
@@ -179,7 +179,7 @@ impl Browser {
         self.call("Page.navigate", &json!({"url": url})).map(drop)
     }
 
-    /// What an expression is in the page; a promise is waited for.
+    /// Evaluates an expression in the page; a promise is awaited.
     pub(crate) fn eval(&mut self, expression: &str) -> Result<Value, Failed> {
         let told = json!({"expression": expression, "returnByValue": true, "awaitPromise": true});
         let mut result = self.call("Runtime.evaluate", &told)?;
@@ -266,7 +266,7 @@ impl Browser {
         Ok(())
     }
 
-    /// Replaces what a field holds, as somebody who types.
+    /// Replaces the content of a field by typing.
     pub(crate) fn fill(&mut self, selector: &str, text: &str) -> Result<(), Failed> {
         self.click(selector)?;
         self.eval(&format!("document.querySelector({}).select()", json!(selector)))?;

@@ -25,7 +25,7 @@ use crate::{
     suite::{known::Known, outcome::Unit, table},
 };
 
-/// What is expected of the tests.
+/// Expected results of the tests.
 pub(crate) const LIST: &str = "xtask/clients/suites.toml";
 
 /// One suite.
@@ -46,7 +46,7 @@ const SUITES: [Suite; 3] = [
 
 /// A file of tests that is to be run.
 struct Task<'a> {
-    /// Where the suite is.
+    /// Folder of the suite.
     folder: &'a Path,
     /// The file, as the list names it, without the name of the suite.
     file: &'a str,
@@ -56,11 +56,11 @@ struct Task<'a> {
     report: &'a Path,
 }
 
-/// What became of the tests of a file.
+/// Results of the tests of a file.
 #[derive(Default)]
 struct Report {
     tests: Vec<Test>,
-    /// Whether the suite came to its end.
+    /// The suite ran to its end.
     complete: bool,
     /// All it printed.
     text: String,
@@ -141,8 +141,8 @@ impl Report {
         unit
     }
 
-    /// What the programs in `xtask/clients/suites` write: a line of JSON for each test, and an
-    /// empty line at the end.
+    /// Parses the output of the programs in `xtask/clients/suites`: a line of JSON for each test,
+    /// and an empty line at the end.
     fn of_lines(task: &Task<'_>, text: String) -> Result<Self, Failed> {
         // A suite that did not start has none.
         let lines = fs::read_to_string(task.report).unwrap_or_default();
@@ -166,7 +166,8 @@ fn bounded(program: impl AsRef<std::ffi::OsStr>) -> Command {
     command
 }
 
-/// What a program prints. Its exit code says that tests failed, which is judged by their names.
+/// Returns the output of a program. Its exit code says that tests failed, which is judged by their
+/// names.
 fn output(command: &mut Command) -> Result<String, Failed> {
     let output = command.output().map_err(|error| Failed(format!("{command:?}: {error}")))?;
     let mut text = String::from_utf8_lossy(&output.stdout).into_owned();

@@ -28,7 +28,7 @@ const USAGE: &str = "cluster [ROUNDS] [--seed N] [--only FAULT[+FAULT]] | cluste
 /// Nodes of a cluster under test.
 const NODES: u32 = 3;
 
-/// What is asked for.
+/// Options of the task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Wish {
     rounds: u64,
@@ -42,7 +42,7 @@ struct Wish {
     part: Option<Part>,
 }
 
-/// What needs no checker, and no network of its own, except for the last three.
+/// Parts that need no checker, and no network of their own, except for the last three.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     Short,
@@ -63,7 +63,7 @@ enum Part {
     Frames,
 }
 
-/// Rounds of [`Part::Streams`], and kills of each role, if nobody says how many.
+/// Default rounds of [`Part::Streams`], and kills of each role.
 const STREAM_ROUNDS: u64 = 100;
 
 /// Runs the task.

@@ -1,7 +1,7 @@
-//! What a running cluster does per command: counts, which mean something on any machine.
+//! Costs of a running cluster per command: counts, which mean something on any machine.
 //!
 //! Three nodes over loopback, SET of 64 bytes, a fixed number outstanding on one connection to each
-//! node. Times depend on the machine and what runs beside it; counts do not.
+//! node. Times depend on the machine and its other load; counts do not.
 
 use std::{
     collections::BTreeMap,

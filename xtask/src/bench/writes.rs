@@ -41,7 +41,7 @@ impl Replies {
         Self { stream, buffer: vec![0; 64 << 10], begun: 0 }
     }
 
-    /// How many came; each says that it was done.
+    /// Reads replies and returns their number; each must report success.
     fn read(&mut self) -> Result<u64, Failed> {
         let count = self.stream.read(&mut self.buffer)?;
         let read = &self.buffer[..count];
@@ -148,7 +148,7 @@ pub(super) fn steadily(
     Ok(())
 }
 
-/// What a load at fixed moments met.
+/// Latencies of a load at fixed moments.
 pub(super) struct Latencies {
     /// From the moment at which a command was meant to be sent to its reply; in order.
     sorted_us: Vec<f64>,

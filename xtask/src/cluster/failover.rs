@@ -1,4 +1,4 @@
-//! How long writes stand still when the leader is killed, or falls asleep.
+//! Interruption of writes when the leader is killed or paused.
 
 use std::{
     sync::{
@@ -25,7 +25,7 @@ const TIMES: usize = 7;
 const WRITERS: usize = 2;
 const BEFORE: usize = 200;
 
-/// What happens to the leader.
+/// Failure of the leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Blow {
     /// Its connections are closed, and that is seen at once.

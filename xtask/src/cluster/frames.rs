@@ -32,9 +32,9 @@ use executed::Executed;
 pub(super) const DEVICES: [&str; 2] = ["kernel", "packet"];
 /// Clients that speak frames.
 const CLIENTS: u64 = 2;
-/// Where they do, in the namespace of the switch.
+/// Interface of these clients, in the namespace of the switch.
 const INTERFACE: &str = "clients";
-/// How long clients work in a round, and how long before its end nothing is harmed any more.
+/// Duration of the clients' work in a round, and of its last part without faults.
 const ROUND: Duration = Duration::from_secs(30);
 const CALM: Duration = Duration::from_secs(5);
 /// Its log says what was executed: it is stopped in the end, and never killed, as what is only in
@@ -199,7 +199,7 @@ impl Load {
     }
 }
 
-/// What was found to be true.
+/// Totals of the checks.
 #[derive(Default)]
 struct Sums {
     by_frames: u64,
@@ -211,7 +211,8 @@ struct Sums {
     idle: u64,
 }
 
-/// Whether the log of the witness, and the sessions of all nodes, are as clients were told.
+/// Checks the witness's log and the sessions of all nodes against the replies that clients
+/// received.
 fn judge(nodes: &mut Nodes, told: &Told) -> Result<Sums, Failed> {
     let sessions = clients::next_of(nodes, told)?;
     let ids = nodes.ids();

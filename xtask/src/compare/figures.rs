@@ -1,4 +1,4 @@
-//! What was measured, and what follows from it: medians, spreads, ratios.
+//! Measurements and the figures derived from them: medians, spreads, ratios.
 
 /// A share of late commands that a result may have.
 const LATE_SHARE_MAX: f64 = 0.01;
@@ -77,7 +77,7 @@ impl Measured {
         self.trouble().or_else(|| self.is_late().then(late))
     }
 
-    /// Whether the load, not the system, was too slow.
+    /// Returns whether the load, not the system, was too slow.
     pub(super) fn is_late(&self) -> bool {
         self.late_share > LATE_SHARE_MAX
     }
@@ -97,7 +97,7 @@ pub(super) struct Trial {
     pub(super) measured: Measured,
 }
 
-/// What the nodes applied, compared with what was acknowledged.
+/// Commands that the nodes applied, compared with those acknowledged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Applied {
     /// Good replies.
@@ -114,7 +114,7 @@ pub(super) struct Turn {
     pub(super) maximum: Option<Measured>,
     /// Half of whose maximum, commands per second, what was seen; each attempt.
     pub(super) latencies: Vec<(String, u64, Measured)>,
-    /// `None` where nobody tells.
+    /// `None` if no node reports it.
     pub(super) applied: Option<Applied>,
     /// Why it ended early.
     pub(super) trouble: Option<String>,
@@ -139,7 +139,7 @@ pub(super) struct Results {
     pub(super) turns: Vec<Turn>,
     /// Systems without a result, and why.
     pub(super) failures: Vec<(String, String)>,
-    /// What went wrong without ending anything.
+    /// Problems that ended nothing.
     pub(super) notes: Vec<String>,
     pub(super) seconds: f64,
 }
@@ -231,7 +231,7 @@ impl Spread {
         Self(figures)
     }
 
-    /// How many.
+    /// Returns the number of values.
     pub(super) fn count(&self) -> usize {
         self.0.len()
     }
@@ -253,7 +253,7 @@ impl Spread {
     }
 }
 
-/// Half of a rate, in two digits: the same for everybody who is asked at it.
+/// Returns half of a rate, in two digits: the same for every system loaded at it.
 pub(super) fn half(per_second: f64) -> u64 {
     #[expect(
         clippy::cast_possible_truncation,
@@ -268,8 +268,9 @@ pub(super) fn half(per_second: f64) -> u64 {
     (exact - exact % unit).max(1)
 }
 
-/// What most nodes applied at least, in the same order: the second-highest count of three. Nodes
-/// that counted the same have the same digest, or `Err` says which have not.
+/// Returns the number of commands that most nodes have applied in the same order: the
+/// second-highest count of three. Nodes that counted the same have the same digest, or `Err` says
+/// which have not.
 pub(super) fn by_most(nodes: &[(u64, u64)]) -> Result<u64, String> {
     for (place, one) in nodes.iter().enumerate() {
         let differs = |other: &&(u64, u64)| other.0 == one.0 && other.1 != one.1;

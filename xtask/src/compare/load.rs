@@ -22,7 +22,7 @@ use crate::shell::Failed;
 /// writes of the system that is measured.
 const LOAD_PRIORITY: i32 = -10;
 
-/// How much is asked.
+/// Offered load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Offer {
     /// Commands outstanding.
@@ -40,7 +40,7 @@ pub(super) struct Ask {
     pub(super) duration: Duration,
 }
 
-/// What was used so far.
+/// Usage up to a moment.
 struct Reading {
     system: Usage,
     load: Usage,

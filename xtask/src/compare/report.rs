@@ -24,7 +24,7 @@ use crate::shell::{self, Failed};
 use document::document;
 use markdown::markdown;
 
-/// What a reader has to know before comparing.
+/// Caveats for a reader of the comparison.
 const CAUTIONS: &[&str] = &[
     "Clients, nodes and their disk share one machine: whoever uses less CPU leaves more to the others of its own run. CPU per command is the figure that depends least on that.",
     "The load has precedence over the systems where that is allowed (nice −10, all its threads), so that it sends in time.",
@@ -84,7 +84,7 @@ pub(super) fn list() -> (String, String) {
     (text, format!("{}\n", json!({ "systems": systems })))
 }
 
-/// Where figures come from.
+/// Origin of the figures.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Origin {
     pub(super) commit: String,

@@ -1,11 +1,11 @@
-//! The systems that stand beside each other.
+//! The systems compared.
 
 use crate::shell::Failed;
 
-/// Where the sources of other systems' programs are.
+/// Folder of the sources of other systems' programs.
 pub(super) const FOLDER: &str = "bench-compare";
 
-/// How a program comes about.
+/// Source of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Build {
     /// The `quorate` binary of this workspace.
@@ -19,11 +19,11 @@ pub(super) enum Build {
     },
     /// A package of the Rust workspace in [`FOLDER`], whose program has its name.
     Rust(&'static str),
-    /// It is installed or not.
+    /// Expected to be installed.
     Installed(&'static str),
 }
 
-/// How a system is started.
+/// Method of starting a system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Start {
     /// `quorate start` with these flags.
@@ -37,7 +37,7 @@ pub(super) enum Start {
     Library(&'static str, &'static [&'static str]),
 }
 
-/// Who loads it.
+/// Protocol of the load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Protocol {
     /// Frames of `quorate bench log`.
@@ -58,7 +58,7 @@ pub(super) struct System {
     pub(super) version: &'static str,
     pub(super) transport: &'static str,
     pub(super) storage: &'static str,
-    /// What is not theirs in it.
+    /// Parts of it that are ours.
     pub(super) by_us: &'static str,
     /// Settings that are not the system's defaults, with the reason.
     pub(super) settings: &'static str,
@@ -279,14 +279,14 @@ impl System {
         matches!(self.start, Start::Quorate(_))
     }
 
-    /// Whether it is compared with this one of ours.
+    /// Returns whether it is compared with this one of ours.
     pub(super) fn stands_beside(&self, ours: &Self) -> bool {
         self.class == ours.class && self.beside.contains(&ours.name)
     }
 }
 
-/// Those that are named, by name or by `name/class`, and ours beside them; if none is named, all
-/// but those that have to be.
+/// Returns the named systems, by name or by `name/class`, and ours compared with them; if none is
+/// named, all but those that must be named.
 pub(super) fn choose(names: &[String]) -> Result<Vec<&'static System>, Failed> {
     if names.is_empty() {
         return Ok(SYSTEMS.iter().filter(|system| !system.is_extra).collect());

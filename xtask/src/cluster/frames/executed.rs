@@ -1,5 +1,5 @@
-//! What a node's log says was executed of the batches of clients by frames: each name's in the
-//! order of their numbers, one that comes again or too early not at all.
+//! Batches of clients by frames that were executed according to a node's log: each name's in the
+//! order of their numbers, duplicates and early ones not at all.
 
 use std::{collections::BTreeMap, path::Path, process::Command};
 
@@ -82,7 +82,7 @@ impl Executed {
         executed
     }
 
-    /// Where its batches were executed: the first, the second, and so on.
+    /// Returns the slots where the name's batches were executed: the first, the second, and so on.
     pub(super) fn of(&self, name: Name) -> &[u64] {
         let slots = self.names.get(&(name.origin, name.boot));
         slots.map_or(&[], |slots| slots)

@@ -11,9 +11,9 @@ use super::{
 };
 use crate::shell::{self, Failed};
 
-/// Bytes of commands under way.
+/// Bytes of commands in flight.
 const UNDER_WAY: usize = 2 << 20;
-/// Those that vote at most; everybody else learns.
+/// Most members that vote; the rest are learners.
 const VOTERS: u32 = 5;
 
 /// Its links are the same; the one of the others stands idle meanwhile.

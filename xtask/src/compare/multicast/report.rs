@@ -14,7 +14,7 @@ use super::{
 };
 use crate::shell::{self, Failed};
 
-/// What a reader has to know before comparing.
+/// Caveats for a reader of the comparison.
 const CAUTIONS: [&str; 8] = [
     "One sender, in a namespace of its own, as many receivers in one each, on the same processors; the links are emulated, and a switch in software copies for each receiver. Where all processors are busy, the figure is one of processors, not of links.",
     "Payload is what an application offered; the ceiling counts the payload of datagrams, so that headers of a system's own are a loss.",

@@ -134,7 +134,7 @@ fn latency_table(systems: &[&System], results: &Results) -> String {
     out
 }
 
-/// What went wrong, and what was checked.
+/// Lists problems, and the checks made.
 fn incidents(results: &Results) -> String {
     let checked = results.turns.iter().filter_map(|turn| turn.applied);
     let sum: u64 = checked.clone().map(|applied| applied.acknowledged).sum();
