@@ -30,9 +30,9 @@ const TARGETS: [(&str, &str, &str); 19] = [
     ("libpaxos", "quorate-capi", "no_bytes_of_a_program_of"),
     ("users", "quorate-access", "no_bytes_of_a_table"),
 ];
-/// How long each runs unless told otherwise.
+/// Default duration of each target.
 const SECONDS: u64 = 60;
-/// What an input may need: no honest one comes near.
+/// Most memory for an input: no honest one comes near.
 const MEMORY_MB_MAX: u32 = 1024;
 
 /// Runs the task: all targets, or one.

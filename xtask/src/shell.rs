@@ -31,7 +31,7 @@ pub(crate) fn root() -> PathBuf {
     own.parent().unwrap_or(own).to_owned()
 }
 
-/// Where everything built goes.
+/// Folder of all build output.
 pub(crate) fn target() -> PathBuf {
     env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }
@@ -48,7 +48,7 @@ pub(crate) fn program(name: &str) -> PathBuf {
     target().join(folder).join(name)
 }
 
-/// What cargo is told for [`program`].
+/// Returns cargo's profile arguments for [`program`].
 pub(crate) fn profile() -> &'static [&'static str] {
     if is_dev() { &[] } else { &["--release"] }
 }
@@ -93,7 +93,7 @@ pub(crate) fn judge(mut command: Command, line: &str) -> Result<(), Failed> {
     if status.success() { Ok(()) } else { Err(Failed(format!("{line}: {status}"))) }
 }
 
-/// What a program prints; an error has all that it said.
+/// Returns a program's output; an error contains all its output.
 pub(crate) fn read(command: &mut Command) -> Result<String, Failed> {
     Ok(run::read(command)?)
 }

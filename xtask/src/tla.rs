@@ -21,7 +21,7 @@ use tools::Tools;
 
 use crate::shell::{Failed, root, target};
 
-/// Where the modules are.
+/// Folder of the modules.
 const FOLDER: &str = "docs/spec/tla";
 const USAGE: &str = "tla [--large] [MODULE…], tla --trace FILE…, or tla --seeds COUNT [FROM]";
 

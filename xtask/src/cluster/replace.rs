@@ -87,7 +87,7 @@ fn kills(role: Role) -> Result<(), Failed> {
     };
     let mut moments: Vec<Moment> = Moment::JOINING.into();
     if role == Role::Command {
-        // A replacement needs a node to be replaced first.
+        // The command starts only once the new node has joined.
         moments.clear();
     }
     let (mut trials, mut eras) = (0, 1);

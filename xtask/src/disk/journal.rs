@@ -1,10 +1,10 @@
-//! What a disk has taken and not yet made durable, and what a power cut leaves of it.
+//! Writes that a disk has accepted but not made durable, and their state after a power cut.
 
 use std::{fs::File, io, ops::Range, os::unix::fs::FileExt as _};
 
 use quorate_core::dice::Dice;
 
-/// What a disk writes as a whole or not at all.
+/// Bytes that a disk writes as a whole or not at all.
 const SECTOR: usize = 512;
 
 /// A write that the file has, and what was there before.
@@ -23,12 +23,12 @@ pub(crate) struct Write {
     pub(crate) chosen: bool,
 }
 
-/// What a power cut does.
+/// Effect of a power cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cut {
     /// All is kept, as when a process is killed.
     Nothing,
-    /// Of one write that was not flushed only the first sectors are kept, and nothing behind it.
+    /// Of one write that was not flushed only the first sectors are kept, and nothing after it.
     Torn,
     /// A write that was not flushed is lost, a later one is kept.
     Reordered,
@@ -106,12 +106,12 @@ impl Journal {
         self.0.iter().filter(|write| !write.durable)
     }
 
-    /// Whether there is a write to a file of the kind that faults happen to, which is not durable.
+    /// Returns whether there is a write to a chosen file that is not durable.
     pub(crate) fn holds(&self, file: u64) -> bool {
         self.open().any(|write| write.chosen && write.file == file)
     }
 
-    /// How many writes such a cut could take back.
+    /// Returns the number of writes that such a cut could undo.
     pub(crate) fn candidates(&self, cut: Cut) -> usize {
         self.places(cut).len()
     }

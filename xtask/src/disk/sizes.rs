@@ -9,7 +9,7 @@ struct Size {
     file: u64,
     old: u64,
     new: u64,
-    /// What was cut off.
+    /// Bytes that were cut off.
     lost: Vec<u8>,
 }
 
@@ -41,7 +41,7 @@ impl Sizes {
         self.0.retain(|size| size.file != file);
     }
 
-    /// How many sizes of such files could be undone.
+    /// Returns the number of sizes of such files that could be undone.
     pub(crate) fn candidates(&self, chosen: impl Fn(u64) -> bool) -> usize {
         self.0.iter().filter(|size| chosen(size.file)).count()
     }

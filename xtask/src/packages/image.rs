@@ -22,7 +22,7 @@ use crate::{
 
 /// The number of the image's user: beyond those of a machine's own people and services.
 pub(crate) const USER: u32 = 10_001;
-/// What a container is told unless its own environment or flags say something else: the ports are
+/// Environment of a container unless its own environment or flags say otherwise: the ports are
 /// reached from outside.
 const ENVIRONMENT: [&str; 5] = [
     "QUORATE_DATA=/data/node",

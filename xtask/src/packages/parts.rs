@@ -1,4 +1,4 @@
-//! What the programs are built from: every crate that is linked into them, with its licence and the
+//! Parts list of the programs: every crate that is linked into them, with its licence and the
 //! checksum of its package.
 //!
 //! Packages carry both forms: a list in CycloneDX for programs, and the texts of all licences for
@@ -23,7 +23,7 @@ use crate::{
 
 /// The crate of both programs.
 const ROOT: &str = "quorate-cli";
-/// How files with the text of a licence, or with what it asks to pass on, begin.
+/// Prefixes of files with the text of a licence, or with notices that it requires to be passed on.
 const TEXTS: [&str; 5] = ["LICENSE", "LICENCE", "COPYING", "COPYRIGHT", "NOTICE"];
 
 /// All crates of others, by name and version.
@@ -246,7 +246,7 @@ fn linked(metadata: &Metadata) -> Result<Vec<&Package>, Failed> {
     Ok(seen.filter(|package| package.source.is_some()).collect())
 }
 
-/// Texts of licences beside a manifest.
+/// Returns the texts of licences in a manifest's folder.
 fn texts(folder: &Path) -> Result<Vec<String>, Failed> {
     let mut texts = Vec::new();
     for file in fs::read_dir(folder).map_err(Failed::at(folder))? {

@@ -58,7 +58,7 @@ impl Release {
     }
 }
 
-/// What git says, if it says something.
+/// Returns git's output, if there is any.
 fn git(root: &Path, words: &[&str]) -> Option<String> {
     let output = Command::new("git").args(words).current_dir(root).output();
     let output = output.ok().filter(|output| output.status.success())?;

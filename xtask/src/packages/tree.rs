@@ -24,7 +24,7 @@ pub(crate) struct Entry {
     pub(crate) owner: u32,
 }
 
-/// What it is.
+/// Kind of an entry.
 #[derive(Debug)]
 pub(crate) enum What {
     Folder,
@@ -75,7 +75,7 @@ pub(crate) struct Places {
     pub(crate) zsh: &'static str,
 }
 
-/// What a package of a distribution installs.
+/// Returns the files that a package of a distribution installs.
 pub(crate) fn installed(
     program: &Program,
     release: &Release,

@@ -36,10 +36,10 @@ const FAULTS: u32 = 4;
 const FAULTS_PER_JUMP: u32 = 2;
 /// The file system that is filled.
 const DISK: &str = "size=512m";
-/// What it is filled with, at a time.
+/// Size of each write that fills the disk.
 const FILL: usize = 64 << 10;
 
-/// What a cluster is for.
+/// Purpose of a cluster.
 pub(super) struct Kind {
     pub(super) name: &'static str,
     flags: &'static [&'static str],
@@ -81,7 +81,7 @@ pub(super) const KINDS: [Kind; 3] = [
 /// Small files, so that they come and go many times in an hour.
 const SMALL: [&str; 6] = ["--log-ready", "0", "--log-segment", "8388608", "--snapshot-ratio", "1"];
 
-/// What was done so far.
+/// Work done until now.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Done {
     pub(super) cycles: u64,
@@ -97,7 +97,7 @@ pub(super) struct Done {
     pub(super) stream_bytes: u64,
 }
 
-/// What is there to do it with.
+/// Tools of the run.
 pub(super) struct Means {
     /// Programs of another revision take turns with today's.
     pub(super) old: Option<PathBuf>,
@@ -119,7 +119,7 @@ pub(super) struct Cluster {
     new: PathBuf,
     means: Rc<Means>,
     wrong: Wrong,
-    /// Where the small disk is, if one could be made.
+    /// Folder of the small disk, if one could be made.
     disk: Option<PathBuf>,
 }
 
@@ -286,7 +286,7 @@ impl Cluster {
         }
     }
 
-    /// What grew from the first half to the end, in words.
+    /// Describes what grew from the first half to the end.
     pub(super) fn grown(&self) -> Vec<String> {
         let grown = grown(&self.samples).into_iter();
         grown.map(|what| format!("{}: {what}", self.kind.name)).collect()

@@ -1,4 +1,4 @@
-//! What became of the tests of a unit.
+//! Results of the tests of a unit.
 
 use super::known::{Known, Reason};
 
@@ -15,7 +15,7 @@ pub(crate) struct Unit {
     pub(super) outside: Vec<String>,
     /// Tests on the list that pass all the same.
     pub(super) stale: Vec<String>,
-    /// Whether the suite came to the unit's end.
+    /// The suite reached the unit's end.
     pub(crate) complete: bool,
 }
 
@@ -25,7 +25,7 @@ impl Unit {
         Self { name: name.to_owned(), ..Self::default() }
     }
 
-    /// What Redis' suite prints.
+    /// Parses the output of Redis' suite.
     pub(super) fn read(name: &str, text: &str, known: &Known) -> Self {
         let mut unit = Self::new(name);
         // Failures are told once more at the end.

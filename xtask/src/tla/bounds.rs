@@ -20,7 +20,7 @@ pub(super) enum Size {
     Large,
 }
 
-/// What must come of it.
+/// Expected result of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Expected {
     /// All invariants hold.
@@ -33,13 +33,13 @@ pub(super) enum Expected {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Check {
     pub(super) module: String,
-    /// What people are told.
+    /// Name shown to users.
     pub(super) name: String,
     /// The rule that is left out.
     pub(super) mutant: Option<String>,
     pub(super) size: Size,
     pub(super) expected: Expected,
-    /// What TLC reads.
+    /// Configuration that TLC reads.
     pub(super) text: String,
 }
 

@@ -19,7 +19,7 @@ const SMALL_MAX: Duration = Duration::from_secs(60);
 /// Between two looks at a run.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// What came of a run.
+/// Result of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// Every state within the bounds was seen, and is as it should be.

@@ -18,7 +18,7 @@ const LOOK: Duration = Duration::from_millis(50);
 /// Windows of `over_time` in a second.
 pub(super) const WINDOWS_PER_SECOND: usize = 10;
 
-/// How much is asked.
+/// Offered load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Offer {
     /// Commands outstanding.
@@ -27,7 +27,7 @@ pub(super) enum Offer {
     Open(u64),
 }
 
-/// What is asked, of whom.
+/// Load, and the nodes that receive it.
 #[derive(Clone, Debug)]
 pub(super) struct Ask {
     /// `kv` or `log`
@@ -41,7 +41,7 @@ pub(super) struct Ask {
     pub(super) duration: Duration,
 }
 
-/// What came of it.
+/// Result of a load.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Row {
     pub(super) achieved: f64,
@@ -149,7 +149,7 @@ impl Row {
         words.any(|word| word.contains("(the first: BUSY"))
     }
 
-    /// What nobody may do to a client: an error that is no refusal, or no answer at all.
+    /// Returns faults that no client may see: an error that is no refusal, or no answer at all.
     pub(super) fn harm(&self) -> Option<String> {
         let words = || self.why_not.join("; ");
         let harmed = self.lost > 0.0 || (self.errors > 0.0 && !self.is_busy());

@@ -41,7 +41,7 @@ pub(super) fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len().max(1) as f64
 }
 
-/// What a series reaches in the end: the mean of its last `windows`.
+/// Returns the final level of a series: the mean of its last `windows`.
 pub(super) fn end(series: &[f64], windows: usize) -> f64 {
     mean(&series[series.len().saturating_sub(windows)..])
 }
