@@ -28,7 +28,7 @@ pub(crate) struct Write {
 pub(crate) enum Cut {
     /// All is kept, as when a process is killed.
     Nothing,
-    /// Of one write that was not flushed only the first sectors are kept, and nothing after it.
+    /// The first sectors of one unflushed write are kept, and nothing after them.
     Torn,
     /// A write that was not flushed is lost, a later one is kept.
     Reordered,

@@ -401,7 +401,7 @@ impl Page {
         }
     }
 
-    /// Kills the leader, unless it is the page's own node, so that leadership changes too.
+    /// Kills a leading node other than the page's own, so that leadership changes too.
     fn killed(&mut self) -> Result<(), Failed> {
         self.open_if_needed_lead(2)?;
         self.nodes.kill(&[2])?;

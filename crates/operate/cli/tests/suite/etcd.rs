@@ -37,7 +37,7 @@ fn a_cluster_keeps_the_service_that_it_began_with() {
     serves(&cluster);
 }
 
-/// What a node says to a request in JSON.
+/// Sends a request in JSON and returns the node's answer.
 fn ask(address: &str, path: &str, body: &str) -> Json {
     let answer = client::post(address, path, body, PATIENCE).unwrap();
     serde_json::from_str(&answer.body).unwrap_or_else(|error| panic!("{error}: {}", answer.body))
@@ -118,7 +118,7 @@ fn a_restored_cluster_goes_on_above_the_revisions_that_clients_have_seen() {
     assert_eq!(put(address)["header"]["revision"], "1003");
 }
 
-/// Auth is on in this snapshot of etcd, whose passwords fit nothing here: nobody could log in, so
+/// Auth is on in this snapshot of etcd, whose passwords fit nothing here: no user could log in, so
 /// nothing is written. With a new password of root there is a cluster in which clients have to log
 /// in.
 #[test]

@@ -146,8 +146,8 @@ fn a_leader_killed_on_planes_of_packets_loses_nothing_acknowledged() {
     }
 }
 
-/// [offload-9], [offload-12] Phase 2 in threads beside the nodes: a leader is killed with its
-/// device, the others fence theirs and go on.
+/// [offload-9], [offload-12] Phase 2 in threads next to the nodes: a leader is killed with its
+/// device, the others fence theirs and continue.
 #[test]
 fn a_leader_killed_with_its_device_loses_nothing_acknowledged() {
     let mut cluster = Cluster::start(3, &["--store", "memory", "--device", "udp"]);
@@ -381,8 +381,8 @@ fn a_node_without_its_log_does_not_help_to_forget() {
     }
 }
 
-/// [volatile-1] The log of node 1 is put back from a copy, as somebody may do it who means well;
-/// its store is not. It has forgotten votes, and the store tells.
+/// [volatile-1] The log of node 1 is replaced with an older copy, as a well-meaning operator may
+/// do; its store is not. It has forgotten votes, which the store reveals.
 #[test]
 fn a_log_older_than_its_store_is_found_out() {
     let mut cluster = Cluster::start(3, &[]);
@@ -408,7 +408,8 @@ fn a_log_older_than_its_store_is_found_out() {
     cluster.node(1).restart().unwrap();
     let new = cluster.client_from(1).run(&[b"SET", b"new", b"kept"]);
     assert_eq!(new, ok);
-    // It has applied that itself, whoever answered: else its store is no newer than the copy.
+    // It has applied that itself, whichever node answered: else its store is no newer than the
+    // copy.
     let applied = cluster.client_of(1).ask(&[b"GET", b"new"]);
     assert_eq!(applied, Ok(Reply::Bulk(b"kept".to_vec())));
     cluster.wait_until_equal();

@@ -156,7 +156,7 @@ impl Writer {
         Self { client: client(node), number: 0, acknowledged: Vec::new() }
     }
 
-    /// Whether it was taken.
+    /// Writes once; returns whether the write was accepted.
     fn write(&mut self) -> bool {
         self.number += 1;
         let key = self.number.to_string();
@@ -414,8 +414,7 @@ fn longest_gap(address: &str, enough: &AtomicBool) -> (Duration, u32) {
     (longest.max(last.elapsed()), number)
 }
 
-/// Nobody who writes a stream sees more than that it takes longer, also if the node is killed
-/// meanwhile.
+/// Writers of a stream see only a delay, also if the node is killed meanwhile.
 #[test]
 fn a_stream_waits_for_room_and_goes_on() {
     let Some(disk) = Disk::make(1500) else { return };

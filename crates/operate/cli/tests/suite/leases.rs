@@ -24,10 +24,10 @@ const READERS: usize = 4;
 const OUTSTANDING: usize = 64;
 const GET: &[u8] = b"*2\r\n$3\r\nGET\r\n$1\r\nx\r\n";
 
-/// What the connections of a round share.
+/// State shared by the connections of a round.
 #[derive(Default)]
 struct Round {
-    /// What was acknowledged last: a read that is sent now finds this, or something newer.
+    /// The last acknowledged value: a read sent now finds this, or something newer.
     floor: AtomicU64,
     outstanding: AtomicUsize,
     stop: AtomicBool,
@@ -36,7 +36,7 @@ struct Round {
     behind: AtomicUsize,
     /// Connections that got what was written during the pause, an error, or the end.
     settled: AtomicUsize,
-    /// Of those, the ones that got it.
+    /// Connections among them that got it.
     fresh: AtomicUsize,
     wrong: Mutex<Option<String>>,
 }

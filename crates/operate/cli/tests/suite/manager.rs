@@ -1,4 +1,4 @@
-//! What a service manager hears of a node, at a socket of the test.
+//! Notifications of a node to a service manager, at a socket of the test.
 
 use std::{
     fs::{File, OpenOptions},
@@ -25,7 +25,7 @@ use rustix::{
     process::{Pid, Signal, kill_process},
 };
 
-/// How long the manager goes without hearing of a node before it ends it, as the node is told.
+/// Watchdog timeout of the manager, as the node is given it.
 const WATCHDOG_USEC: &str = "300000";
 
 /// A service manager, as far as a node sees of it.
@@ -75,7 +75,7 @@ impl Manager {
         heard
     }
 
-    /// What has come and was not read yet.
+    /// Returns the notifications received and not read yet.
     fn heard(&self) -> Vec<String> {
         self.socket.set_nonblocking(true).unwrap();
         let mut heard = Vec::new();
@@ -165,8 +165,8 @@ fn a_node_says_when_it_is_ready_what_it_is_and_that_it_stops() {
     assert_eq!(after.len(), 2, "{after:#?}");
 }
 
-/// It listens, and waits for the node that founds the cluster, as long as that takes: the manager
-/// must neither wait for more nor take it for dead.
+/// The node listens, and waits for the founder of the cluster, as long as that takes: the manager
+/// must neither wait for more nor take the node for dead.
 #[test]
 fn a_node_that_waits_for_another_is_ready_and_turns() {
     let folder = tempfile::tempdir().unwrap();
@@ -184,8 +184,9 @@ fn a_node_that_waits_for_another_is_ready_and_turns() {
     assert!(node.terminate().success());
 }
 
-/// Nobody reads its log lines: the reactor hangs in the next one, as it would where the journal
-/// hangs. All other threads go on, and must say neither that it turns nor that the node is alive.
+/// The log lines are not read: the reactor hangs in the next one, as it would where the journal
+/// hangs. All other threads continue, and must report neither that the reactor turns nor that the
+/// node is alive.
 #[test]
 fn a_reactor_that_hangs_is_not_said_to_turn() {
     let folder = tempfile::tempdir().unwrap();

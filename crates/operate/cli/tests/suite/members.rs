@@ -26,7 +26,7 @@ fn refused(admin: &str, line: &str, exit: i32, code: &str) {
     assert_eq!((ended, &json["error"]["code"]), (exit, &json!(code)), "{line}: {json}");
 }
 
-/// Node and weight of everybody who has one.
+/// Returns node and weight of every member that has one.
 fn weights(list: &Json) -> Vec<(u64, u64)> {
     let nodes = list["nodes"].as_array().unwrap().iter();
     let weight = |node: &Json| (node["node"].as_u64().unwrap(), node["weight"].as_u64().unwrap());
@@ -46,7 +46,7 @@ fn members_are_listed_weighed_demoted_promoted_and_removed() {
     let admins = cluster.nodes.admin_addresses();
     let leader = u64::from(cluster.leader());
     let follower = 1 + leader % 3;
-    // Whoever is asked finds the leader.
+    // Any node that is asked finds the leader.
     let other = &admins[follower as usize - 1];
     let list = done(other, "list");
     assert_eq!((&list["era"], weights(&list)), (&json!(0), vec![(1, 1), (2, 1), (3, 1)]));
@@ -78,7 +78,7 @@ fn members_are_listed_weighed_demoted_promoted_and_removed() {
     assert_eq!(done(other, &format!("promote {follower}"))["result"], "reached");
     assert_eq!(role(&done(other, "list")), "voter");
 
-    // What cannot be is refused with its reason, whoever is asked.
+    // An impossible request is refused with its reason by every node.
     for (line, code) in [
         ("remove 9", "unknown_node"),
         ("promote 9", "unknown_node"),
@@ -142,7 +142,7 @@ fn leadership_goes_by_priority_and_leaves_a_node_that_is_drained() {
     assert_eq!((&again["leader"], &again["priority_was"]), (&list["leader"], &Json::Null));
 }
 
-/// Two operators at once: each hears what came of his own, and nobody of half a plan.
+/// Two operators at once: each learns the result of their own request, and neither of half a plan.
 #[test]
 fn of_two_operators_one_wins_and_the_other_is_told() {
     let cluster = Cluster::start(3, &[]);
@@ -243,7 +243,7 @@ fn a_plan_and_its_command_outlive_the_leader() {
     wait_leader(other, |now| now != u64::from(leader));
 }
 
-/// What programs send themselves: statuses of HTTP, and the leader's own refusal elsewhere.
+/// Requests of programs: HTTP statuses, and the leader's own refusal at other nodes.
 #[test]
 fn the_admin_address_takes_wishes_as_json() {
     let cluster = Cluster::start(3, &[]);

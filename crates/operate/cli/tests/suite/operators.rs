@@ -1,4 +1,4 @@
-//! What a person who runs a cluster sees: the lines on standard error, readiness, status.
+//! Output for the operator of a cluster: the lines on standard error, readiness, status.
 
 use std::{
     fs,
@@ -35,7 +35,7 @@ fn standard_error_tells_why_leadership_moved_and_who_came_and_went() {
     let old = cluster.leader();
     let mut client = cluster.client_from(old);
     client.run(&[b"SET", b"x", b"1"]).unwrap();
-    // Everybody is level and knows everybody before anything happens.
+    // All nodes are caught up and know each other before anything happens.
     for node in 1..=3 {
         wait_for_line(&mut cluster, node, 0, &["INFO caught up: "]);
         for peer in (1..=3).filter(|peer| *peer != node) {
@@ -83,7 +83,7 @@ fn standard_error_tells_why_leadership_moved_and_who_came_and_went() {
         let peer = format!("peer={old} boot=2");
         wait_for_line(&mut cluster, *node, seen(*node), &["INFO peer connected", &peer]);
     }
-    // Handed over: the old leader says to whom, and nobody is alarmed.
+    // Handed over: the old leader names the new one, and no node warns.
     let admin = cluster.node(new).ready.admin.clone();
     wait_for("a transfer", || {
         let (code, _) = quorate_json(&["transfer", "--admin", &admin, "--json"]);
@@ -168,7 +168,7 @@ fn serve(folder: &tempfile::TempDir) -> NodeProcess {
     node
 }
 
-/// `quorate status --watch | head -1`: it ends when nobody reads it any more, quietly.
+/// `quorate status --watch | head -1`: it ends quietly when its output is no longer read.
 #[test]
 fn watching_ends_with_its_reader() {
     let folder = tempfile::tempdir().unwrap();
@@ -221,7 +221,7 @@ fn watching_as_json_is_a_line_for_each_look() {
     watching.wait().unwrap();
 }
 
-/// How fast the disk fills is in the status, once it has been looked at for a while.
+/// The status has the growth rate of the log, once it has been observed for a while.
 #[test]
 fn status_says_how_fast_the_log_grows() {
     let folder = tempfile::tempdir().unwrap();

@@ -100,8 +100,8 @@ fn a_tarball_has_no_commit_wherever_it_lies() {
     assert_eq!(stamp::commit(&unborn), None);
 }
 
-/// What Cargo watches exists, or it would run the script at every build; and it changes with every
-/// commit.
+/// The files that Cargo watches exist, or it would run the script at every build; and they change
+/// with every commit.
 #[test]
 fn what_is_watched_exists_and_changes_with_the_commit() {
     if !has_git() {

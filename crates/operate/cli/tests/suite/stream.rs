@@ -108,7 +108,7 @@ fn what_is_put_comes_out_again() {
         assert!(output.stdout == expected, "{arguments:?}");
         assert!(output.stderr.is_empty(), "{arguments:?}");
     }
-    // Standard output is the stream's; the document goes beside it.
+    // Standard output is the stream's; the document goes to standard error.
     let output = run(&["cat", "a", "--from", "699999", "--json"], nodes);
     assert_eq!(output.stdout, &data[699_999..]);
     let said: Json = serde_json::from_slice(&output.stderr).unwrap();
@@ -161,7 +161,7 @@ fn an_existing_stream_is_written_only_as_the_user_says() {
     assert_eq!(put(&["--append", "--no-close"], b"def"), done);
     assert_eq!(played.stream("a"), Some((b"abcdef".to_vec(), false)));
 
-    // Somebody writes to it.
+    // A writer has it open.
     let mut child =
         stream(&["put", "--name", "a", "--append"], nodes).stdin(Stdio::piped()).spawn().unwrap();
     let mut pipe = child.stdin.take().unwrap();
@@ -301,7 +301,7 @@ fn cat_gives_out_nothing_it_should_not() {
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(said.contains("it ends at 5000, before --to 6000"), "{said}");
 
-    // Exactly the node that is named, whoever leads and whatever it can do.
+    // Exactly the named node, leader or not, whatever it can do.
     played.lead(0);
     let before = played.met().len();
     played.play(&[Fault::Refuse(Code::Unavailable)]);

@@ -89,9 +89,9 @@ fn started(data: &Path, peer: &str, flags: &[&str]) -> NodeProcess {
     node
 }
 
-/// Closed ones with their end, trimmed ones from their start, bounded ones, and one that grows all
-/// the while: up to the backup's slot, and no byte further. Whoever joins the new cluster gets them
-/// too.
+/// Closed streams with their end, trimmed ones from their start, bounded ones, and one that grows
+/// all the while: up to the backup's slot, and no byte further. Nodes that join the new cluster get
+/// them too.
 #[test]
 fn streams_are_backed_up_at_one_moment_and_come_back() {
     let cluster = Cluster::start(3, &["--store", "memory"]);

@@ -16,12 +16,12 @@ use quorate_testbed::stream_bytes::{fill, first_other};
 
 const MIB: u64 = 1 << 20;
 const NODES: u32 = 3;
-/// What is written at a time.
+/// Bytes written at a time.
 const CHUNK: usize = 256 << 10;
 
 fn options() -> Options {
     Options {
-        // So much is in flight when somebody dies, and no more.
+        // Most bytes in flight when a node dies.
         buffer: 8 << 20,
         open: PATIENCE,
         patience: PATIENCE,
@@ -67,7 +67,7 @@ impl Writing {
     fn wait_durable(&self, position: u64) {
         wait_for(&format!("position {position} to be durable"), || {
             let durable = self.watch.progress().durable >= position;
-            // Whoever failed says why at the end.
+            // A writer that failed gives its reason at the end.
             (durable || self.end.is_finished()).then_some(())
         });
     }

@@ -95,7 +95,7 @@ fn the_address_is_in_the_status() {
 #[test]
 fn a_node_without_the_default_address_serves_no_streams_and_says_so() {
     let folder = tempfile::tempdir().unwrap();
-    // Whoever has it, it is in use.
+    // Whichever process has it, it is in use.
     let _taken = TcpListener::bind(DEFAULT);
     let node = serve(silent(&folder.path().join("n")));
     assert_eq!(node.ready.stream, "");

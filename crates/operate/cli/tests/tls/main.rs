@@ -1,5 +1,5 @@
-//! Real nodes with certificates: everybody who belongs to them is served, whoever does not is
-//! refused at every door, and what proves who somebody is can be exchanged while all run.
+//! Real nodes with certificates: every client and node of theirs is served, every other is refused
+//! at every port, and certificates and keys can be exchanged while all run.
 //!
 //! A program of its own: a process asks operators' addresses with one certificate
 //! ([`quorate_admin::client`]), and the other tests ask without.
@@ -213,7 +213,7 @@ fn a_load_is_offered_by_who_belongs_to_the_cluster() {
     }
 }
 
-/// What somebody hears who connects and says this, until the other side ends it.
+/// Connects, sends this, and returns everything received until the other side closes.
 fn heard(address: &str, says: &[u8]) -> Vec<u8> {
     let mut socket = TcpStream::connect(address).unwrap();
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -313,7 +313,7 @@ fn strangers_are_refused_at_every_door_and_learn_nothing() {
     make(&at("other"), "stock", 2);
     for folder in ["same-name", "other"] {
         for node in ["node-1", "node-2", "client-ann"] {
-            // They know whom to trust, and nobody knows them.
+            // They know which authorities to trust, and no one knows them.
             for file in ["ca.crt", "clients-ca.crt"] {
                 fs::copy(certs().join(file), at(folder).join(node).join(file)).unwrap();
             }
@@ -379,7 +379,7 @@ fn strangers_are_refused_at_every_door_and_learn_nothing() {
     assert!(refused >= expected, "{refused} of {expected} were counted");
     // It serves on, and lost nothing.
     assert_eq!(cluster.client().run(&[b"GET", b"secret"]).unwrap(), Reply::Bulk(b"42".to_vec()));
-    // Nothing that proves who somebody is was written down.
+    // No credential was logged.
     let log = fs::read_to_string(&cluster.node(1).spec.stderr).unwrap();
     for file in ["node.key", "server.key"] {
         let key = fs::read_to_string(cluster.folder(1).join(file)).unwrap();
@@ -485,7 +485,7 @@ fn a_certificate_is_a_user_with_a_role_at_every_door() {
     }
 }
 
-/// Connections that say nothing, or a little now and then, hold nobody up and end.
+/// Connections that send nothing, or a little now and then, delay no one and are closed.
 #[test]
 fn the_slow_make_room() {
     let cluster = Cluster::start(1, &["--store", "memory"]);
@@ -523,7 +523,7 @@ fn authorities_and_certificates_are_exchanged_while_all_run() {
     let before = connected(&cluster);
     let accepted = cluster.nodes.metric(1, "quorate_net_clients_accepted_total").unwrap();
 
-    // A new authority beside the old one; nodes are certified by it one after the other.
+    // A new authority next to the old one; nodes are certified by it one after the other.
     let all = folder.path().join("all");
     for file in ["ca.crt", "ca.key", "clients-ca.crt", "clients-ca.key"] {
         fs::copy(certs().join(file), all.join(file)).unwrap();

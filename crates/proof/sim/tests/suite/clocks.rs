@@ -226,8 +226,8 @@ fn a_deadline_waits_until_the_groups_clock_is_known() -> Outcome {
     Ok(())
 }
 
-/// Who is off is named, by the leader and by itself, and is no longer when it is set right;
-/// whatever its clients do.
+/// A node whose clock is off is named, by the leader and by itself, and no longer when it is set
+/// right; whatever its clients do.
 #[test]
 fn whose_clock_is_off_is_said() -> Outcome {
     let mut settings = Settings::calm(5, NODES, Class::Durable);

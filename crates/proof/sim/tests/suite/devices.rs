@@ -38,7 +38,7 @@ fn history(settings: Settings) -> (Vec<(Slot, Value)>, Counts) {
     (world.history(), world.counts)
 }
 
-/// [offload-10] The same log, whoever gives out its slots, and whoever counts.
+/// [offload-10] The log is the same whether nodes or devices allocate its slots and count votes.
 #[test]
 fn one_history_with_devices_and_without() {
     for class in [Class::Durable, Class::Volatile] {
@@ -128,7 +128,7 @@ fn a_learner_submits_and_learns_by_frames() {
         match class {
             // [offload-10] What is counted is a hint, and a learner has nothing else to go by.
             Class::Durable => assert_eq!((offered, told), (0, 0)),
-            // The first goes by a connection: nobody was heard before it.
+            // The first goes by a connection: no learner was known before it.
             Class::Volatile => assert!(offered >= 50 && told >= 59, "{offered} {told}"),
         }
         world.settle().unwrap();
@@ -150,8 +150,8 @@ fn slowest_write_us(world: &mut World, client: usize) -> u64 {
 /// longer.
 const NOT_WAITED_US: u64 = 40_000;
 
-/// [offload-12] A leader whose device forgets leads on in its next ballot, or, where votes counted
-/// that were forgotten, hands over to another: nobody waits until it was silent for long.
+/// [offload-12] A leader whose device forgets continues in its next ballot, or, where forgotten
+/// votes counted, hands over to another: the group does not wait for a long silence.
 #[test]
 fn a_leader_whose_device_forgets_is_not_waited_for() {
     for class in [Class::Durable, Class::Volatile] {

@@ -1,5 +1,5 @@
-//! One node's disk takes nothing more, and the others' disks do: the group goes on without it. A
-//! leader hands over; a follower holds nobody up; nobody is elected who could not write.
+//! One node's disk accepts nothing more, and the others' disks do: the group continues without it.
+//! A leader hands over; a follower delays no one; no node that cannot write is elected.
 
 use quorate_core::{effect::Role, laying::Route, record::Class};
 use quorate_replica::{group::asking::Ask as GroupAsk, testing::Heard};
@@ -20,7 +20,7 @@ type Outcome = Result<(), Violation>;
 /// or an election.
 const LONGEST_US: u64 = 1_000_000;
 
-/// What happens to the disk.
+/// Fault of the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trouble {
     Full,
@@ -57,7 +57,7 @@ impl Trouble {
         }
     }
 
-    /// What the node says of it.
+    /// Returns the node's word for it.
     const fn word(self) -> &'static str {
         match self {
             Self::Full => "no room for the log: ",
@@ -69,7 +69,7 @@ impl Trouble {
         }
     }
 
-    /// Whether it can end; what failed for good wants a restart.
+    /// Returns whether it can end; a permanent failure needs a restart.
     const fn ends(self) -> bool {
         !matches!(self, Self::ReadOnly | Self::WriteFails)
     }
@@ -157,7 +157,7 @@ fn a_leader_that_cannot_write_does_not_keep_the_group() -> Outcome {
     Ok(())
 }
 
-/// A follower that takes nothing more holds nobody up, also where votes go through it.
+/// A follower that accepts nothing more delays no one, also where votes go through it.
 #[test]
 fn a_follower_that_cannot_write_is_not_waited_for() -> Outcome {
     for votes in [Route::Star, Route::Ring] {
@@ -211,8 +211,8 @@ fn leadership_goes_to_who_can_write() -> Outcome {
     Ok(())
 }
 
-/// All disks stand still at once, for longer than a write may take, as those of one machine do:
-/// nobody else would be better.
+/// All disks stand still at once, for longer than a write may take, as those of one machine do: no
+/// other leader would be better.
 #[test]
 fn disks_that_all_stand_still_cause_no_election() -> Outcome {
     for class in [Class::Durable, Class::Volatile] {

@@ -46,7 +46,7 @@ fn group(seed: u64, leads: bool) -> Result<(World, usize, usize), Violation> {
     Ok((world, liar, other))
 }
 
-/// What the others remember of this node's log.
+/// Returns how much the other node remembers of this node's log.
 fn remembered(world: &World, node: usize, by: usize) -> u64 {
     let running = world.nodes[by].running.as_ref().expect("it runs");
     running.replica().recall(world.nodes[node].id()).written.to
@@ -58,7 +58,7 @@ fn forget(world: &mut World, node: usize, from: u64) {
     world.forget_from(node, from);
 }
 
-/// It starts where nobody can tell it what its disk lost.
+/// Starts the node where no peer can report what its disk lost.
 fn start_cut_off(world: &mut World, liar: usize) -> Outcome {
     world.nodes[liar].set_back = true;
     world.isolate(liar, true);
@@ -67,8 +67,8 @@ fn start_cut_off(world: &mut World, liar: usize) -> Outcome {
     world.run_for(300_000)
 }
 
-/// It is connected again, and reminded; its next process is another one, and knows it without being
-/// told.
+/// Reconnects the node, which is then reminded; its next process is another one, and knows it
+/// without a reminder.
 fn is_reminded(world: &mut World, liar: usize) -> Outcome {
     world.isolate(liar, false);
     world.run_until("it is reminded", |world| error(world, liar).contains("remembers"))?;
@@ -111,7 +111,8 @@ fn a_log_without_its_end_is_noticed() -> Outcome {
     Ok(())
 }
 
-/// [lie-2] As long as somebody who heard it runs: it does not have to be the leader of then.
+/// [lie-2] One running node that received it is enough: it does not have to be the leader of that
+/// time.
 #[test]
 fn a_follower_of_the_same_leader_remembers_within_a_second() -> Outcome {
     let (mut world, liar, other) = group(7, false)?;
@@ -128,8 +129,8 @@ fn a_follower_of_the_same_leader_remembers_within_a_second() -> Outcome {
     Ok(())
 }
 
-/// [lie-1] Crashes, clean stops, and a log that was trimmed: nothing is missing, so nobody is taken
-/// for a liar.
+/// [lie-1] Crashes, clean stops, and a log that was trimmed: nothing is missing, so no node is
+/// taken for a liar.
 #[test]
 fn a_log_that_is_whole_is_believed() -> Outcome {
     for (seed, clean) in (20..).zip([false, true]) {
@@ -157,8 +158,8 @@ fn a_log_that_is_whole_is_believed() -> Outcome {
     Ok(())
 }
 
-/// [lie-5] A node that was cut off when it asked: who remembers says so later, it votes no more,
-/// and its folder knows what it is from then on, whoever can be asked.
+/// [lie-5] A node that was cut off when it asked: a node that remembers reports it later, the node
+/// votes no more, and its folder records this from then on, whichever peers can be asked.
 #[test]
 fn a_node_that_was_cut_off_when_it_started_is_told_later() -> Outcome {
     let (mut world, liar, other) = group(31, false)?;

@@ -22,7 +22,7 @@ fn history(carrier: Carrier, class: Class, nodes: usize) -> (Vec<(Slot, Value)>,
     // Less than all that is sent: what is decided has to make room.
     settings.air.window_bytes = 24 << 10;
     let mut world = World::elected(settings).unwrap();
-    // Packets reach everybody by now, where there are some.
+    // Packets, if there are any, reach every node by now.
     world.run_for(300_000).unwrap();
     let (client, text) = (world.client(1), [b'x'; 1500]);
     for command in 0..60_usize {
@@ -103,7 +103,7 @@ fn fixed_seeds_reach_every_counter() {
     ] {
         assert!(count > 0, "{what} never happened: {all}");
     }
-    // A frame of somebody else has a tag of somebody else.
+    // A frame of another group has another group's tag.
     assert_eq!((all.frames_wrong, all.not_introduced), (0, 0), "{all}");
     for (reason, count) in Refusal::ALL.into_iter().zip(all.refused) {
         if let Refusal::Old | Refusal::Unasked = reason {

@@ -1,5 +1,5 @@
-//! Nodes that are not scheduled for a while are not dead ([live-5]): nobody is elected because of
-//! it, and who is dead is replaced as fast as ever.
+//! Nodes that are not scheduled for a while are not dead ([live-5]): they cause no election, and
+//! dead ones are replaced as fast as ever.
 
 use quorate_core::{ballot::Ballot, record::Class};
 use quorate_sim::{check::Violation, dice::Dice, world::World};
@@ -39,7 +39,7 @@ fn be_late(world: &mut World, dice: &mut Dice, for_us: u64, most_us: u64) -> Out
     Ok(())
 }
 
-/// How long the group is without its leader, from now on.
+/// Returns the time that the group is without its leader, from now on.
 fn without_leader_us(world: &mut World, gone: usize) -> Result<u64, Violation> {
     let began = world.now;
     loop {
@@ -57,7 +57,7 @@ fn late_turns_depose_nobody_and_the_dead_are_replaced_as_fast_as_ever() -> Outco
         let mut world = World::calm(seed, NODES, Class::Durable)?;
         let mut dice = Dice::new(seed);
         world.wait_for_leader()?;
-        // Nobody knows yet how late nodes are here.
+        // No node knows yet how late nodes are here.
         be_late(&mut world, &mut dice, 20_000_000, 400_000)?;
         let leader = world.wait_for_leader()?;
         let before = ballot(&world, leader);
@@ -120,7 +120,7 @@ fn who_stood_still_blames_nobody() -> Outcome {
     Ok(())
 }
 
-/// [live-5] A machine stands still with all its nodes: nobody spoke, and nobody could.
+/// [live-5] A machine stands still with all its nodes: no node sent anything, and none could.
 #[test]
 fn a_machine_that_stood_still_elects_nobody() -> Outcome {
     for seed in 0..8 {

@@ -65,7 +65,7 @@ fn one_history_whatever_way_votes_take() {
     }
 }
 
-/// How long one command takes now, in microseconds.
+/// Returns the time of one command now, in microseconds.
 fn time_of_a_command(world: &mut World, client: usize) -> u64 {
     let begin = world.now.0;
     world.say(client, &[b"INCR", b"n"]);
@@ -73,7 +73,7 @@ fn time_of_a_command(world: &mut World, client: usize) -> u64 {
     world.now.0 - begin
 }
 
-/// Who is in the leader's ring, by place; the leader last.
+/// Returns the nodes of the leader's ring, by place; the leader last.
 fn ring(world: &World) -> Vec<usize> {
     let leader = world.leader().unwrap();
     let running = world.nodes[leader].running.as_ref().unwrap();
@@ -95,7 +95,7 @@ fn no_member_of_a_ring_is_waited_for() {
     for class in [Class::Durable, Class::Volatile] {
         for (name, harm, mend) in harms {
             if (name, class) == ("kill", Class::Volatile) {
-                // It would come back as somebody else.
+                // It would come back as another node.
                 continue;
             }
             for place in 0..2 {
@@ -159,7 +159,7 @@ fn who_was_slow_comes_back_after_a_while() {
     world.run_for(100_000).unwrap();
     world.resume_now(slow);
     assert_eq!(ring(&world), [other, leader]);
-    // The other one stops at once: nobody is left to make a ring with, and votes come straight.
+    // The other one stops at once: no node is left to form a ring with, and votes arrive directly.
     world.run_for(100_000).unwrap();
     world.pause_now(other);
     assert!(time_of_a_command(&mut world, client) < BROKEN_US);

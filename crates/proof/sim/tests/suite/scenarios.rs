@@ -214,8 +214,8 @@ fn g14_failover_is_quick_and_without_duels() -> Outcome {
     Ok(())
 }
 
-/// [live-4] A node with a slow disk is made leader under load. Writes stop last, and shortly:
-/// nobody waits for its disk.
+/// [live-4] A node with a slow disk is made leader under load. Writes stop last, and shortly: they
+/// do not wait for its disk.
 #[test]
 fn transfer_to_a_slow_disk_holds_nobody_up() -> Outcome {
     for seed in 0..5 {
@@ -273,7 +273,7 @@ fn a_node_with_a_higher_ballot_is_taken_in_again_under_reads() -> Outcome {
         world.ask(0, "SET x 1")?;
         let leader = world.wait_for_leader()?;
         let stray = others(&world, leader)[0];
-        // Told to lead, it records a ballot of its own, and nobody hears of it.
+        // Told to lead, it records a ballot of its own, which reaches no other node.
         for other in others(&world, stray) {
             world.block_now(stray, other, true);
         }
@@ -359,7 +359,7 @@ fn g17_commands_reach_the_leader_that_is_named() -> Outcome {
     Ok(())
 }
 
-/// G18 (in part) What is too large, or no frame at all, is refused; nobody else notices.
+/// G18 (in part) Oversized and malformed frames are refused; other clients do not notice.
 #[test]
 fn g18_oversized_and_malformed_input() -> Outcome {
     let mut world = World::calm(18, 3, Class::Durable)?;
@@ -524,8 +524,8 @@ fn g23_full_disk_goes_on_when_there_is_room() -> Outcome {
     world.settle()
 }
 
-/// [volatile-4] A clean stop that has to wait for a full disk ends when there is room; nobody else
-/// would wake the node then.
+/// [volatile-4] A clean stop that has to wait for a full disk ends when there is space; nothing
+/// else would wake the node then.
 #[test]
 fn stop_waits_for_room_on_a_full_disk() -> Outcome {
     let mut settings = Settings::calm(24, 1, Class::Durable);
@@ -587,8 +587,8 @@ fn g23_without_descriptors_logs_wait_and_go_on() -> Outcome {
     world.settle()
 }
 
-/// [class-5] A volatile group that loses its quorum at once stops and says so; nobody acts under an
-/// identity whose votes are forgotten ([volatile-1]).
+/// [class-5] A volatile group that loses its quorum at once stops and says so; no node acts under
+/// an identity whose votes are forgotten ([volatile-1]).
 #[test]
 fn volatile_group_killed_at_once_stops_and_says_so() -> Outcome {
     let mut settings = Settings::calm(5, 3, Class::Volatile);
@@ -656,8 +656,8 @@ fn deposed_leader_does_not_answer_from_the_past() -> Outcome {
     Ok(())
 }
 
-/// Who subscribes hears what is published later, on whichever node, and nothing that was published
-/// before: not even on a node that has not heard of it yet.
+/// A subscriber receives everything published later, on whichever node, and nothing published
+/// before: not even on a node that has not received it yet.
 #[test]
 fn listener_hears_nothing_old_and_everything_new() -> Outcome {
     for class in [Class::Durable, Class::Volatile] {
@@ -732,7 +732,7 @@ fn all_run(world: &World) -> bool {
     world.nodes.iter().all(|node| node.running.is_some())
 }
 
-/// What a cluster does whose nodes are all there: it serves, and every node knows the same.
+/// Checks that a cluster of which all nodes are up serves, and that every node knows the same.
 fn serves(world: &mut World, value: &str) -> Outcome {
     world.run_until("all nodes run", all_run)?;
     let leader = world.wait_for_leader()?;

@@ -24,7 +24,7 @@ use quorate_stream::{Denied, Done, How, Name, Writer, table::Nowhere};
 
 type Outcome = Result<(), Violation>;
 
-/// Logs are small and trimmed soon, and kept for nobody who is further behind than that.
+/// Logs are small and trimmed soon, and not kept for nodes that lag further than that.
 fn settings(seed: u64, spares: usize) -> Settings {
     let mut settings = Settings::calm(seed, 3, Class::Durable);
     settings.streams = Some(Load::scripted());
@@ -53,7 +53,7 @@ fn counters(world: &World, node: usize) -> Counters {
     running.map(|running| running.replica().counters()).unwrap_or_default()
 }
 
-/// What a node says that the stream's end is.
+/// Returns the stream's end according to a node.
 fn end(world: &World, node: usize) -> u64 {
     let running = world.nodes[node].running.as_ref();
     let info = running.and_then(|running| running.replica().streams().info(&name()));
@@ -74,7 +74,7 @@ fn open(world: &mut World, client: usize, node: usize, how: How) -> Result<u64, 
     panic!("the stream cannot be opened");
 }
 
-/// What the answer is to whoever tries to open the stream.
+/// Returns the refusal of an attempt to open the stream.
 fn refused(world: &mut World, client: usize, node: usize, how: How, writer: Writer) -> Denied {
     world.connect_streamer(client, node);
     match world.ask_streams(client, Ask::Open(name(), how, writer)) {
@@ -83,7 +83,7 @@ fn refused(world: &mut World, client: usize, node: usize, how: How, writer: Writ
     }
 }
 
-/// What a client was acknowledged, if it has its piece still.
+/// Returns the position acknowledged to a client, if it still has its piece.
 fn durable(world: &World, client: usize) -> Option<u64> {
     world.streamers[client].piece.map(|piece| piece.durable)
 }
@@ -144,9 +144,9 @@ fn log_start(world: &World, node: usize) -> u64 {
     running.replica().log().start().0
 }
 
-/// G10 Everybody is killed again and again while a client writes, on a disk that tears and loses
-/// what was not flushed: it goes on where the decided bytes end, and nothing that was acknowledged
-/// is lost ([disk-5]).
+/// G10 All nodes are killed again and again while a client writes, on a disk that tears and loses
+/// what was not flushed: the stream continues where the decided bytes end, and nothing that was
+/// acknowledged is lost ([disk-5]).
 #[test]
 fn g10_everybody_is_killed_while_a_client_writes() -> Outcome {
     for seed in 0..6 {
@@ -172,8 +172,8 @@ fn g10_everybody_is_killed_while_a_client_writes() -> Outcome {
     Ok(())
 }
 
-/// Whole units are written once: records say where they are, so the log hardly grows, and
-/// everybody's crash at any moment leaves what was acknowledged ([disk-5], [value-3]).
+/// Whole units are written once: records say where they are, so the log hardly grows, and a crash
+/// of all nodes at any moment leaves what was acknowledged ([disk-5], [value-3]).
 #[test]
 fn units_are_written_once_and_outlive_everybodys_crash() -> Outcome {
     for seed in 0..8 {
@@ -207,9 +207,9 @@ fn units_are_written_once_and_outlive_everybodys_crash() -> Outcome {
     Ok(())
 }
 
-/// [aux-5] Seeds in which a leader needs the vote of an auxiliary for content behind a stream's
-/// close. Full replicas have let its bytes go, as nobody needs them; the auxiliary, which knows no
-/// stream, once asked for them for ever.
+/// [aux-5] Seeds in which a leader needs the vote of an auxiliary for content after a stream's
+/// close. Full replicas have dropped its bytes, which no node needs; the auxiliary, which knows no
+/// stream, once asked for them permanently.
 #[test]
 fn content_behind_a_close_is_settled_for_an_auxiliary() {
     for seed in [147_839, 134_257] {
@@ -218,8 +218,8 @@ fn content_behind_a_close_is_settled_for_an_auxiliary() {
     }
 }
 
-/// G9 G10 The log is trimmed below what the store has, and everybody restarts: from a snapshot with
-/// the table, from the checkpoint of the store, and from the log behind both ([trim-2]).
+/// G9 G10 The log is trimmed below what the store has, and all nodes restart: from a snapshot with
+/// the table, from the checkpoint of the store, and from the log after both ([trim-2]).
 #[test]
 fn bytes_outlive_the_log_and_a_restart() -> Outcome {
     let (mut world, leader) = world(9)?;
@@ -391,7 +391,7 @@ fn piece_goes_on_at_the_next_leader() -> Outcome {
 }
 
 /// G13 Nothing passes from the owner to the leader for a while, in the midst of a piece: it is sent
-/// again, and nobody holds more than its window ([stream-8]).
+/// again, and no node holds more than its window ([stream-8]).
 #[test]
 fn g13_bytes_that_were_lost_are_sent_again() -> Outcome {
     let (mut world, leader) = world(13)?;
@@ -451,8 +451,8 @@ fn first_of_two_owners_is_fenced() -> Outcome {
     Ok(())
 }
 
-/// [stream-5], [stream-10] The answer to the opening is lost with the connection: whoever comes
-/// back gets another piece, and no position is bound to two bytes.
+/// [stream-5], [stream-10] The answer to the opening is lost with the connection: the client that
+/// comes back gets another piece, and no position is bound to two bytes.
 #[test]
 fn lost_answer_to_an_opening_is_asked_for_again() -> Outcome {
     let (mut world, leader) = world(300)?;

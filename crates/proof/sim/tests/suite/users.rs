@@ -1,5 +1,5 @@
-//! Who may do what: every node goes by the same table, and none by an older one than it went by
-//! before, whatever is killed ([access-2], [access-4]).
+//! Access rights: every node applies the same table, and never an older one than it applied before,
+//! whatever is killed ([access-2], [access-4]).
 
 use quorate_access::{Command, Password, Role, Users, name::DEFAULT};
 use quorate_core::record::Class;
@@ -22,7 +22,7 @@ fn users(world: &World, node: usize) -> Option<&Users> {
     world.nodes[node].running.as_ref()?.replica().users()
 }
 
-/// What each node went by at most, and whether all of them have it.
+/// Newest table that each node applied, and a check whether all of them have it.
 #[derive(Default)]
 struct Seen([usize; 3]);
 
@@ -73,7 +73,7 @@ fn no_node_goes_by_an_older_table_than_before() -> Outcome {
         for round in 0..6 {
             let victim = dice.index(3);
             if dice.chance(1, 3) {
-                // Nobody is left who knows what is decided: a new leader finds out again.
+                // No node is left that knows what is decided: a new leader finds out again.
                 (0..3).for_each(|node| world.kill_now(node));
                 (0..3).for_each(|node| world.start_now(node));
                 for _ in 0..dice.below(400) {
@@ -100,7 +100,7 @@ fn no_node_goes_by_an_older_table_than_before() -> Outcome {
             world.run_until("somebody leads", |world| world.leader().is_some())?;
             let leader = world.wait_for_leader()?;
             let name = format!("u{round}");
-            // Nobody may have heard of it; asked again, it is the same.
+            // The request may have reached no node; asked again, it is the same.
             while world.ask_group(leader, set(&name, Role::Reader))?.is_err() {
                 seen.look(&world);
             }
@@ -128,8 +128,8 @@ fn what_is_refused_is_refused_by_the_log() -> Outcome {
     world.settle()
 }
 
-/// [access-4] A node that joins has an empty table, which lets everybody in: it goes by none, and
-/// is killed in between.
+/// [access-4] A node that joins has an empty table, which would admit everyone: it applies none,
+/// and is killed in between.
 #[test]
 fn a_node_that_joins_lets_nobody_in_before_it_knows_who_may() -> Outcome {
     for seed in 0..20 {

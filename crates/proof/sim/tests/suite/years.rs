@@ -35,8 +35,8 @@ fn bulk(text: &str) -> Reply {
     Reply::Bulk(Some(text.as_bytes().to_vec()))
 }
 
-/// Three founding members and `spares` that may join; logs are trimmed soon, and kept for nobody
-/// who is further behind than that.
+/// Three founding members and `spares` that may join; logs are trimmed soon, and not kept for nodes
+/// that lag further than that.
 fn settings(seed: u64, spares: usize) -> Settings {
     let mut settings = Settings::calm(seed, 3, Class::Durable);
     settings.spares = spares;
@@ -68,7 +68,7 @@ fn era(world: &World, node: usize) -> u32 {
     running.replica().node().era().0
 }
 
-/// The members' places and weights, as whoever has decided most knows them.
+/// Returns the members' places and weights, according to the node that has decided most.
 fn weights(world: &World) -> Vec<(usize, u32)> {
     let members = world.configuration().expect("somebody runs").members();
     let place = |voter: &Voter| (voter.member.node.0 as usize - 1, voter.weight);
@@ -85,7 +85,7 @@ fn join(world: &mut World, through: usize, spare: usize, role: As) -> Outcome {
     world.run_until("it has joined, and runs", |world| world.nodes[spare].running.is_some())
 }
 
-/// The leader is asked, again while it has not heard that everybody is level.
+/// Asks the leader, again while it does not know that all nodes are caught up.
 fn begin(world: &mut World, ask: &Ask) -> Result<Answer, Violation> {
     for _ in 0..100 {
         let leader = world.wait_for_leader()?;
@@ -114,7 +114,7 @@ fn code(world: &mut World, ask: Ask) -> Result<&'static str, Violation> {
     Ok(answer.map_or_else(|refused| refused.code, |_| "done"))
 }
 
-/// Enough writes that everybody who is there trims its log.
+/// Writes enough that every running node trims its log.
 fn fill_until_trimmed(world: &mut World, node: usize, beyond: u64) -> Outcome {
     let value = "v".repeat(1 << 10);
     for round in 0..100 {
@@ -169,9 +169,10 @@ fn g8_quorums_that_do_not_meet_are_refused() -> Outcome {
     assert_eq!(era(&world, leader), before, "nothing changed");
     assert_eq!(world.ask(leader, "SET x 1")?, ok());
 
-    // What meets is done; then a leader decides alone, and an election needs everybody.
+    // Quorums that meet are accepted; then a leader decides alone, and an election needs every
+    // node.
     carry_out(&mut world, &Ask::Quorum(rule(3, 1)))?;
-    // The leader has everybody's promise in the era, which it needs.
+    // The leader has every node's promise in the era, which it needs.
     world.run_for(500_000)?;
     let leader = world.wait_for_leader()?;
     assert!(era(&world, leader) > before);
@@ -194,8 +195,8 @@ fn g8_quorums_that_do_not_meet_are_refused() -> Outcome {
     world.settle()
 }
 
-/// G9 Weights: no overflow, no zero, nobody is the last to go; raised and lowered again and again,
-/// they end where they began, and everybody counts the same ([era-4]).
+/// G9 Weights: no overflow, no zero, no last vote is removed; raised and lowered again and again,
+/// they end where they began, and every node counts the same ([era-4]).
 #[test]
 fn g9_weights_stay_within_their_bounds() -> Outcome {
     let mut world = World::elected(settings(9, 0))?;
@@ -244,9 +245,9 @@ fn g9_weights_stay_within_their_bounds() -> Outcome {
     Ok(())
 }
 
-/// G10 Everybody is killed, again and again, at any byte of a plan's way and of snapshots: the
-/// configuration, what was promised and voted, and every acknowledged write are there; the plan is
-/// carried on.
+/// G10 All nodes are killed, again and again, at any byte of a plan's progress and of snapshots:
+/// the configuration, what was promised and voted, and every acknowledged write are there; the plan
+/// is carried on.
 #[test]
 fn g10_everybody_is_killed_in_the_midst_of_a_plan() -> Outcome {
     let (mut amid, mut dice) = (0, Dice::new(10));
@@ -260,7 +261,7 @@ fn g10_everybody_is_killed_in_the_midst_of_a_plan() -> Outcome {
         goal.sort_unstable();
         let mut number = 0;
         while weights(&world) != goal {
-            // Asked again it is harmless; what was under way goes on by itself.
+            // Asked again it is harmless; what was in flight continues by itself.
             number += 1;
             assert!(number < 40, "seed {seed}: it does not end");
             let now = world.wait_for_leader()?;
@@ -346,7 +347,7 @@ fn g24_logs_are_kept_for_who_is_behind_and_then_a_snapshot_is() -> Outcome {
         world.isolate(node, true);
     }
     world.run_for(1_000)?;
-    // Behind a little: nobody trims what they need, whatever snapshots there are.
+    // Slightly behind: no node trims what they need, whatever snapshots there are.
     let value = "v".repeat(1 << 10);
     for number in 0..40 {
         assert_eq!(world.ask(leader, &format!("SET k{} {value}", number % 5))?, ok());

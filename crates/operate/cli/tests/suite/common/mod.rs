@@ -77,7 +77,7 @@ pub(crate) fn once_answered(mut run: impl FnMut() -> (i32, Json)) -> (i32, Json)
     })
 }
 
-/// Whether a row of it is no result because nothing at all came back in time, and for no other
+/// Returns whether a row has no result because nothing at all came back in time, and for no other
 /// reason.
 fn is_silent(document: &Json) -> bool {
     let rows = document["rows"].as_array();
@@ -113,14 +113,14 @@ impl Cluster {
         self.nodes.node(id).unwrap()
     }
 
-    /// What a node says about itself, if it answers.
+    /// Returns a node's status, if it answers.
     pub(crate) fn status(&self, id: u32) -> Option<Json> {
         let admin = self.nodes.admin_addresses().swap_remove(id as usize - 1);
         let body = answer(&admin, "/status", PATIENCE)?;
         Some(serde_json::from_str(&body).unwrap())
     }
 
-    /// Whom most of the nodes call the leader.
+    /// Returns the leader according to most of the nodes.
     pub(crate) fn leader(&self) -> u32 {
         self.nodes.leader().unwrap()
     }
@@ -158,7 +158,7 @@ impl Cluster {
     }
 }
 
-/// What a failing test leaves to look at.
+/// Prints the nodes' log lines when a test fails.
 impl Drop for Cluster {
     fn drop(&mut self) {
         if thread::panicking() {
