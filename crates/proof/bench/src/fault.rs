@@ -16,7 +16,7 @@ pub enum Fault {
     Stop(Duration),
     /// Its link carries so many percent of what it did, both ways.
     Narrow(u64),
-    /// It comes back from a kill with a disk whose flushes take this long.
+    /// A node is killed and restarted with a disk whose flushes take this long.
     SlowDisk(Duration),
 }
 

@@ -13,16 +13,16 @@ pub mod speech;
 
 use crate::samples::{Latencies, Samples};
 
-/// What a repetition saw.
+/// Result of a repetition.
 #[derive(Clone, Debug, Default)]
 pub struct Written {
-    /// Of the writes: latencies count from the moment that a write was meant for.
+    /// Samples of the writes: latencies count from the moment that a write was meant for.
     pub samples: Samples,
-    /// Of the bytes.
+    /// Acknowledgements of the bytes.
     pub acknowledged: Acknowledged,
 }
 
-/// What was acknowledged within the measured time.
+/// Acknowledgements within the measured time.
 #[derive(Clone, Debug, Default)]
 pub struct Acknowledged {
     /// Acknowledgements that said something new.

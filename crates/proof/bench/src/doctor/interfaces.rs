@@ -33,11 +33,11 @@ const SHOWN_MAX: usize = 32;
 pub struct Seen {
     /// As the system calls it.
     pub name: String,
-    /// It is switched on and has a carrier.
+    /// Switched on, with a carrier.
     pub up: bool,
-    /// It only leads back to this machine.
+    /// Leads back to this machine only.
     pub loopback: bool,
-    /// It takes groups.
+    /// Supports multicast groups.
     pub multicast: bool,
     /// Longest packet.
     pub mtu: Option<u64>,

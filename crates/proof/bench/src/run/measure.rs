@@ -36,7 +36,7 @@ use super::{
 };
 use crate::problem::{Kind, Problem};
 
-/// How long after the end a reply is waited for.
+/// Time that replies are awaited after the end.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 /// The same where the links are slow: what 1200 clients have outstanding takes them ten seconds.
 const PATIENCE_WAN: Duration = Duration::from_secs(60);
@@ -77,7 +77,7 @@ pub(super) struct Bench {
     pub(super) environment: Environment,
     /// Between our nodes, if it is an emulated one.
     pub(super) network: Option<Arc<Network>>,
-    /// What our nodes must vote by.
+    /// Device that our nodes must vote by.
     pub(super) device: Option<Device>,
     /// The interface at which a client speaks frames to devices, if it does.
     pub(super) frames: Option<String>,
@@ -160,7 +160,7 @@ impl Bench {
         self.leader()
     }
 
-    /// What the leader's device has done, if it is to have one.
+    /// Returns the counters of the leader's device, if it should have one.
     fn device_reading(&self, leader: u32) -> Option<Reading> {
         self.device?;
         let view = self.cluster.as_ref()?.view_of(leader)?;
@@ -247,7 +247,7 @@ impl Bench {
                 .map_err(|error| Problem::io("start the load generator", &error))
         }
         if let Some(interface) = &self.frames {
-            // It finds the leader by itself, whoever that is by then.
+            // It finds the leader by itself, whichever node that is by then.
             let nodes = match &self.cluster {
                 Some(cluster) => cluster.clients(),
                 None => self.doors.iter().map(Door::address).collect(),

@@ -71,7 +71,7 @@ pub(super) fn run(
     Ok(())
 }
 
-/// What is measured of the table; `None` without one.
+/// Returns the cells of the table to measure; `None` without a table.
 fn cells(experiment: &Experiment<'_>) -> Option<Vec<Cell>> {
     let run = experiment.run;
     let mut tables = experiment.scenario.table.iter();

@@ -30,13 +30,13 @@ use crate::{
 
 /// The code of problems of devices that are not used.
 pub(super) const NO_DEVICE: &str = "no_device";
-/// Of most clusters.
+/// Number of nodes in most clusters.
 pub(super) const NODES: u32 = 3;
 /// A cluster has a leader within this time.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// A node answers within this time.
 const WAIT: Duration = Duration::from_secs(3);
-/// What is asked of a leader.
+/// Request to the leader.
 const RAISE: &str = "{\"raise\":true}";
 /// Between two looks at it.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -57,7 +57,7 @@ pub(super) struct Cluster {
     pub(super) members: Vec<Place>,
 }
 
-/// Where a node is.
+/// Addresses of a node.
 #[derive(Clone, Debug)]
 pub(super) struct Place {
     pub(super) node: u32,
@@ -96,7 +96,7 @@ impl Session {
         self.network.clone()
     }
 
-    /// Where files may be made.
+    /// Returns the folder for files.
     pub(super) fn folder(&self) -> &Path {
         self.nodes.folder()
     }
@@ -135,7 +135,8 @@ impl Session {
         Ok(cluster)
     }
 
-    /// As many learners beside the nodes that run; all are level when this returns.
+    /// Starts this many learners in addition to the running nodes; all are caught up when this
+    /// returns.
     pub(super) fn join(&mut self, count: u32, flags: &[&str]) -> Result<Cluster, Problem> {
         let folder = self.folder().join(format!("cluster-{}", self.booted));
         let program = program()?;
@@ -206,7 +207,7 @@ impl Session {
         self.nodes.respawn(node)
     }
 
-    /// What the nodes logged last, added to what went wrong.
+    /// Adds the nodes' last log lines to a problem.
     pub(super) fn with_last_words(&self, mut problem: Problem) -> Problem {
         for node in self.nodes.all() {
             let words = node.last_words();
@@ -303,19 +304,19 @@ impl Cluster {
         }
     }
 
-    /// What a node says of itself, if it answers.
+    /// Returns the view of a node, if it answers.
     pub(super) fn view_of(&self, node: u32) -> Option<NodeView> {
         let answer = client::get(&self.place_of(node)?.admin, "/status", WAIT);
         answer.ok()?.json().ok()
     }
 
-    /// Those that are left without that one.
+    /// Returns the cluster without that node.
     pub(super) fn without(&self, node: u32) -> Self {
         let left = self.members.iter().filter(|place| place.node != node);
         Self { members: left.cloned().collect() }
     }
 
-    /// Where clients connect to all of them.
+    /// Returns the client addresses of all of them.
     pub(super) fn clients(&self) -> Vec<SocketAddr> {
         self.members.iter().map(|place| place.client).collect()
     }

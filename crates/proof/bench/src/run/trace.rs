@@ -24,10 +24,10 @@ const COMMANDS: usize = 3000;
 const TRIES: u32 = 3;
 /// A command takes no longer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// What a reply of the log service may have.
+/// Most bytes of a reply of the log service.
 const REPLY_BYTES_MAX: usize = 1 << 10;
 
-/// Of this cluster of the session, whose nodes stamp: ends them.
+/// Traces a cluster of the session, whose nodes stamp, and ends them.
 pub(super) fn trace(
     session: &mut Session,
     cluster: &Cluster,

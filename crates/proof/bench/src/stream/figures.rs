@@ -1,4 +1,4 @@
-//! What a row says of byte streams besides what every row says.
+//! Figures of a row on byte streams, in addition to those of every row.
 
 use serde::Serialize;
 
@@ -17,9 +17,9 @@ pub const DELIVERED_MIN: f64 = 0.99;
 pub struct Figures {
     /// `framed` or `raw`.
     pub protocol: String,
-    /// Whether writes that were due together shared a system call.
+    /// Writes that were due together shared a system call.
     pub gathered: bool,
-    /// Whether the writer had a CPU of its own, and all others the rest.
+    /// The writer had a CPU of its own, and all others the rest.
     pub pinned: bool,
     /// Bytes per second that were to be written, in all streams; `None` for as many as are taken.
     pub target_bytes_per_s: Option<u64>,
@@ -50,16 +50,16 @@ pub struct NodeCost {
     pub system_s_per_gb: f64,
 }
 
-/// What was asked for.
+/// Load of the row.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked {
-    /// Of whom.
+    /// Protocol of the writer.
     pub speech: Speech,
     /// Bytes of a write.
     pub write_bytes: usize,
     /// Writes.
     pub offer: Offer,
-    /// Those that are due together share a system call.
+    /// Writes that are due together share a system call.
     pub gather: bool,
 }
 
@@ -97,7 +97,7 @@ impl Figures {
         }
     }
 
-    /// Whether all that was asked for was done, as far as anything was.
+    /// Returns whether all of the offered load was delivered, where there was a target.
     pub fn is_delivered(&self) -> bool {
         self.delivered.is_none_or(|share| share >= DELIVERED_MIN)
     }

@@ -38,12 +38,12 @@ const WAITING_BYTES_MAX: usize = 1 << 20;
 /// One read.
 const READ_BYTES: usize = 64 << 10;
 
-/// Who writes, and where.
+/// Writers and their target.
 #[derive(Clone, Debug)]
 pub struct Writers {
     /// The protocol that the address speaks.
     pub speech: Speech,
-    /// Where each stream gets its connection.
+    /// Address to which each stream connects.
     pub address: SocketAddr,
     /// Bytes of a write.
     pub write_bytes: usize,
@@ -51,9 +51,9 @@ pub struct Writers {
     pub gather: bool,
     /// On which CPUs; without any on those of the caller.
     pub cpus: Option<CpuSet>,
-    /// What names of streams begin with; at the raw port nodes choose them.
+    /// Prefix of the streams' names; at the raw port nodes choose them.
     pub prefix: String,
-    /// Who is told how much is kept, and to remove the streams at the end; a bare program keeps
+    /// Keeper, which sets how much is kept and removes the streams at the end; a bare program keeps
     /// nothing.
     pub keeper: Option<Keeper>,
 }
@@ -135,7 +135,7 @@ struct Generator {
     scratch: Vec<u8>,
 }
 
-/// What system calls write: all writes are alike.
+/// Content of system calls: all writes are alike.
 struct Calls {
     /// As many of them as share a call.
     bytes: Vec<u8>,
@@ -155,9 +155,9 @@ struct Writer {
     progress: Progress,
     /// Writes that are due and not begun.
     waiting: usize,
-    /// What was begun, and the socket took only in part.
+    /// Call that the socket accepted only in part.
     call: Option<Call>,
-    /// What came and says nothing yet.
+    /// Input received that is not a complete message yet.
     input: Vec<u8>,
 }
 

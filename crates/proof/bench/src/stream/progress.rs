@@ -16,7 +16,7 @@ pub struct Progress {
     calls: VecDeque<Nanos>,
 }
 
-/// What one acknowledgement says.
+/// Content of an acknowledgement.
 #[derive(Debug, PartialEq, Eq)]
 pub struct News {
     /// Bytes that are durable since the one before.
@@ -26,7 +26,7 @@ pub struct News {
 }
 
 impl Progress {
-    /// Of a new stream, whose writes have this size.
+    /// Creates the progress of a new stream, whose writes have this size.
     pub fn new(write_bytes: usize) -> Self {
         Self {
             write_bytes: (write_bytes as u64).max(1),

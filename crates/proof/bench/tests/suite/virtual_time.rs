@@ -251,7 +251,7 @@ fn the_rate_over_time_shows_when_nothing_came() {
     assert!(samples.over_time[45] > 500);
 }
 
-/// What was not sent when its time is over never is, and is not waited for.
+/// Commands that were not sent in time are never sent, and not waited for.
 #[test]
 fn a_load_that_was_held_up_ends_all_the_same() {
     let plan = open(1000, 1);

@@ -22,7 +22,7 @@ fn users(world: &World, node: usize) -> Option<&Users> {
     world.nodes[node].running.as_ref()?.replica().users()
 }
 
-/// Newest table that each node applied, and a check whether all of them have it.
+/// Size of the largest table that each node applied.
 #[derive(Default)]
 struct Seen([usize; 3]);
 

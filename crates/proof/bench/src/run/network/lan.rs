@@ -1,4 +1,5 @@
-//! What bare senders get to bare receivers, each in the namespace of a node of an emulated segment.
+//! Throughput of bare senders to bare receivers, each in the namespace of a node of an emulated
+//! segment.
 
 use std::{
     io::{self, BufRead as _, BufReader},
@@ -67,7 +68,7 @@ impl Bare {
         Ok(line.trim_end().to_owned())
     }
 
-    /// Of its process.
+    /// Returns the id of its process.
     pub(super) fn id(&self) -> u32 {
         self.child.id()
     }
@@ -89,7 +90,8 @@ impl Drop for Bare {
     }
 }
 
-/// What the slowest of as many receivers gets of one sender, in bytes of datagrams per second.
+/// Measures the throughput of one sender to the slowest of these receivers, in bytes of datagrams
+/// per second.
 pub(in super::super) fn measure(receivers: u32, time: Duration) -> Result<f64, Problem> {
     let asked = Asked {
         way: Way::Multicast,
@@ -203,7 +205,7 @@ fn sender_flags(
     flags
 }
 
-/// What was used so far.
+/// Usage up to a moment.
 struct Look {
     at: Instant,
     senders_cpu_s: f64,
