@@ -12,7 +12,7 @@ use crate::{
 /// Each is a command of README.md or CONTRIBUTING.md.
 const STEPS: &[Step] = &[
     &["fmt", "--all", "--check"],
-    // Everything that fails is told at once, not one crate at a time.
+    // All failures are reported at once, not one crate at a time.
     &["test", "--no-fail-fast"],
     &["xtask", "users"],
     &["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"],

@@ -50,10 +50,10 @@ enum Part {
     Pressure,
     Snapshots,
     Replace,
-    /// Lists as queues, with so many kills.
+    /// Lists as queues, with this number of kills.
     Queues,
     Streams,
-    /// Every role of a group with streams is killed so many times.
+    /// Every role of a group with streams is killed this number of times.
     StreamKills,
     /// All rounds on planes of packets; it needs both.
     Planes,

@@ -106,7 +106,7 @@ const FAULTS: [Fault; 7] = [
 ];
 
 impl Fault {
-    /// As the disk is told.
+    /// Returns its name in commands to the disk.
     const fn name(self) -> &'static str {
         match self {
             Self::Flip => "flip",

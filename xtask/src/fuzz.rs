@@ -1,7 +1,7 @@
 //! Hostile bytes for everything that reads from a socket or a disk.
 //!
 //! With cargo-fuzz and a nightly compiler, libFuzzer searches; without, the driver of `cargo test`
-//! mutates the corpora for as long as it is told. What libFuzzer finds meanwhile stays in
+//! mutates the corpora for the requested time. What libFuzzer finds meanwhile stays in
 //! `fuzz/target`, inputs that fail are in `fuzz/artifacts`; both are not committed.
 
 use std::{fs, path::PathBuf, process::Command};

@@ -200,7 +200,7 @@ fn judge(name: &str, before: f64, now: f64) -> Option<&'static str> {
     }
 }
 
-/// `kind name = count`; lines that begin with `#` tell who blessed what, and why.
+/// Parses lines `kind name = count`; lines that begin with `#` say who blessed what, and why.
 fn parse(text: &str) -> Result<Counts, Failed> {
     let lines = text.lines().filter(|line| !line.starts_with('#') && !line.trim().is_empty());
     lines

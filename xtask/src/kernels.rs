@@ -38,7 +38,7 @@ echo
 /bin/busybox poweroff -f
 "#;
 
-/// Runs so many random frames of each program on each of the kernels.
+/// Runs `count` random frames of each program on each of the kernels.
 pub(crate) fn run(count: &str) -> Result<(), Failed> {
     count.parse::<u32>().map_err(|_| Failed(format!("{count} is no number")))?;
     let missing: Vec<&str> =

@@ -4,7 +4,7 @@
 //! unchanged but for one line that reads `xtask/redis/quorate.tcl`. `xtask/redis/suite.toml` says
 //! which units and tags are tried, which tests ask for what is out of scope, and which get another
 //! answer here on purpose, each with the reason. Any other test that fails, fails the task; one
-//! that is on the list and passes is told of.
+//! that is on the list and passes is reported.
 
 pub(crate) mod known;
 pub(crate) mod outcome;

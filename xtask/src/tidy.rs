@@ -55,7 +55,7 @@ fn tracked(root: &Path) -> Result<Vec<PathBuf>, Failed> {
 
 /// Words that are split here so that this file does not find itself.
 fn check_text(name: &str, text: &str, faults: &mut Vec<String>) {
-    // Where this checkout lies; a folder that every machine has, such as /tmp, tells nothing.
+    // Path of this checkout; a folder that every machine has, such as /tmp, reveals nothing.
     let here = format!("{}/", root().display());
     for (number, line) in (1..).zip(text.lines()) {
         if line.contains(&here) {

@@ -73,7 +73,7 @@ fn text(name: &str) -> Result<String, Failed> {
     fs::read_to_string(&path).map_err(|error| Failed(format!("{}: {error}", path.display())))
 }
 
-/// Runs all of them, one on each processor, and tells what came of each.
+/// Runs all of them, one on each processor, and reports the result of each.
 fn judge(tools: &Tools, checks: Vec<Check>) -> Result<(), Failed> {
     let begin = Instant::now();
     let count = checks.len();

@@ -156,7 +156,7 @@ fn measure(store: &'static str, size: &Size) -> Result<Run, Failed> {
     })
 }
 
-/// Bytes that all nodes sent to the disk so far.
+/// Returns the bytes that all nodes sent to the disk until now.
 fn written(nodes: &Nodes) -> Result<u64, Failed> {
     let mut sum = 0;
     for id in nodes.processes() {
@@ -167,7 +167,7 @@ fn written(nodes: &Nodes) -> Result<u64, Failed> {
     Ok(sum)
 }
 
-/// The smallest latency that so many of a thousand do not exceed.
+/// Returns the smallest latency that `part` of a thousand do not exceed.
 fn per_mille_ms(steps: &[u64], part: u64) -> f64 {
     let all: u64 = steps.iter().sum();
     let mut passed = 0;

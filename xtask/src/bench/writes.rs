@@ -1,4 +1,4 @@
-//! SETs of one node: as many as it takes, or so many per second.
+//! SETs of one node: as many as it accepts, or at a given rate.
 
 use std::{
     collections::VecDeque,
@@ -73,7 +73,7 @@ pub(super) fn fill(address: &str, keys: Range<u64>) -> Result<f64, Failed> {
     closed(address, f64::INFINITY, &mut key)
 }
 
-/// Any of so many keys until told to stop, at most `rate` per second. Says how many per second.
+/// Writes any of `keys` keys until stopped, at most `rate` per second. Returns the rate per second.
 pub(super) fn until(
     address: &str,
     keys: u64,
@@ -118,8 +118,8 @@ fn closed(address: &str, rate: f64, key: &mut dyn FnMut() -> Option<u64>) -> Res
     }
 }
 
-/// Any of so many keys, `outstanding` at a time, until told to stop; tells of each reply how long
-/// it took.
+/// Writes any of `keys` keys, `outstanding` at a time, until stopped; reports the latency of each
+/// reply.
 pub(super) fn steadily(
     address: &str,
     keys: u64,
@@ -157,14 +157,14 @@ pub(super) struct Latencies {
 }
 
 impl Latencies {
-    /// The smallest that so many of a thousand do not exceed.
+    /// Returns the smallest that `part` of a thousand do not exceed.
     pub(super) fn per_mille(&self, part: usize) -> f64 {
         let at = self.sorted_us.len() * part / 1000;
         self.sorted_us.get(at).copied().unwrap_or(f64::NAN)
     }
 }
 
-/// Any of so many keys, `rate` per second whatever becomes of them, for `time`.
+/// Writes any of `keys` keys, `rate` per second whatever becomes of them, for `time`.
 pub(super) fn paced(
     address: &str,
     keys: u64,

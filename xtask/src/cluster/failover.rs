@@ -30,7 +30,7 @@ const BEFORE: usize = 200;
 enum Blow {
     /// Its connections are closed, and that is seen at once.
     Kill,
-    /// Only its silence tells; as if the machine had lost its power.
+    /// Only its silence shows it; as if the machine had lost its power.
     Pause,
 }
 

@@ -1,6 +1,6 @@
-//! Clients that speak frames to devices, while nodes are killed and links are down: what they were
-//! told is executed is, once and in that slot, though each of their values may be in the log more
-//! than once, and some are submitted both ways.
+//! Clients that speak frames to devices, while nodes are killed and links are down: commands
+//! reported as executed were executed, once and in that slot, though each of their values may be in
+//! the log more than once, and some are submitted both ways.
 
 use std::{
     net::SocketAddr,
@@ -28,7 +28,7 @@ mod executed;
 use clients::{ByBoth, ByConnection, ByFrames, Told};
 use executed::Executed;
 
-/// Devices that hear raw frames.
+/// Devices that receive raw frames.
 pub(super) const DEVICES: [&str; 2] = ["kernel", "packet"];
 /// Clients that speak frames.
 const CLIENTS: u64 = 2;
@@ -45,7 +45,7 @@ const PAUSE_MS: (u64, u64) = (1_500, 3_000);
 const DEAD_MS: (u64, u64) = (100, 600);
 const DOWN_MS: (u64, u64) = (50, 800);
 
-/// Each kind of device, or that one, with so many rounds.
+/// Runs each kind of device, or that one, for this number of rounds.
 pub(super) fn run(
     network: &Network,
     rounds: u64,
@@ -101,7 +101,7 @@ fn one(network: &Network, device: &str, seed: u64) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Waits for a leader whose device gives out slots.
+/// Waits for a leader whose device allocates slots.
 fn gives(nodes: &Nodes) -> Result<(), Failed> {
     wait_for("a leader whose device gives out slots", || {
         nodes.view(nodes.leader().ok()?)?.device?.gives_from

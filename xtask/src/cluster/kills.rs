@@ -60,7 +60,7 @@ struct Waits {
     longest: Duration,
 }
 
-/// Kills each role so many times.
+/// Kills each role `kills` times.
 pub(super) fn run(kills: u64, seed: Option<u64>) -> Result<(), Failed> {
     let seed = seed.unwrap_or(1);
     // An auxiliary serves no clients, and so is never ready.

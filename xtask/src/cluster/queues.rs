@@ -24,7 +24,7 @@ const DEAD: Duration = Duration::from_millis(300);
 /// A command that waits longer for a leader gets an error, so that clients go on during a fault.
 const CLIENT_TIMEOUT_MS: &str = "1000";
 
-/// Both stores, with so many kills each.
+/// Runs both stores, with `kills` kills each.
 pub(super) fn run(kills: u64, seed: Option<u64>) -> Result<(), Failed> {
     for store in ["lsm", "memory"] {
         one(store, kills, seed.unwrap_or(1))?;

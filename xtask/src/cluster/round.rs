@@ -187,7 +187,7 @@ impl Stage<'_> {
         Ok(history)
     }
 
-    /// The cluster, its learners included, all of whom serve.
+    /// Starts the cluster, its learners included, all of which serve.
     fn start(&self, setting: Setting) -> Result<Nodes, Failed> {
         let mut flags = vec![
             "--store",
@@ -250,7 +250,7 @@ impl Stage<'_> {
         let acted = self.act(setting, plan, nodes, &load, &mut sums.recovery);
         sums.faults += u64::from(setting.steps);
         let mut seen = load.finish()?;
-        // Whatever happened, the history so far is worth keeping.
+        // In any case, the history until now is worth keeping.
         let read = acted.and_then(|()| {
             if let Some(what) = seen.strange.take() {
                 return Err(Failed(format!("a client got {what}")));

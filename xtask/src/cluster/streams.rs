@@ -33,7 +33,7 @@ const BEFORE: u64 = 48 << 20;
 /// Descriptors of a node without clients: files of its log and its streams, its doors, its peers.
 const DESCRIPTORS_MAX: usize = 200;
 
-/// Plays so many rounds.
+/// Plays `rounds` rounds.
 pub(super) fn run(network: Option<&Network>, rounds: u64, seed: Option<u64>) -> Result<(), Failed> {
     let first = seed.unwrap_or_else(|| {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);

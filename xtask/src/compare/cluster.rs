@@ -35,7 +35,7 @@ const QUESTION: Duration = Duration::from_secs(1);
 /// Bytes of a log that a message shows.
 const WORDS: usize = 600;
 
-/// A child that ends when dropped, and what it printed so far.
+/// A child that ends when dropped, and its output until now.
 pub(super) struct Process {
     child: Child,
     lines: Arc<Mutex<Vec<String>>>,
@@ -135,7 +135,7 @@ pub(super) struct Cluster {
     /// Client addresses, per node.
     clients: Vec<String>,
     leader: usize,
-    /// Per node: commands applied, digest of their order. Only of systems whose load tells it.
+    /// Per node: commands applied, digest of their order. Only of systems whose load reports it.
     told: Vec<(u64, u64)>,
     lines_told: usize,
     folder: tempfile::TempDir,
@@ -319,7 +319,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// The load tells what the nodes applied during it, node by node.
+    /// Records what the nodes applied during the load, as it reports node by node.
     pub(super) fn heard_applied(&mut self, words: &str) {
         let count = words.split(' ').next().and_then(|text| text.parse().ok());
         let node = self.lines_told % NODES;

@@ -59,7 +59,7 @@ impl Reading {
     }
 }
 
-/// Loads the system, and tells what was seen.
+/// Loads the system, and returns the results.
 pub(super) fn run(
     built: &Built,
     system: &System,

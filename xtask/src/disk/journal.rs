@@ -38,7 +38,7 @@ pub(crate) enum Cut {
     LostTail,
 }
 
-/// All that a power cut could take back, in the order in which it was written.
+/// All writes that a power cut could undo, in the order in which they were written.
 #[derive(Debug, Default)]
 pub(crate) struct Journal(Vec<Write>);
 
@@ -212,7 +212,7 @@ impl Write {
     }
 }
 
-/// A place within so many bytes, between two sectors if there are two.
+/// Returns a place within `bytes` bytes, between two sectors if there are two.
 fn split(bytes: usize, dice: &mut Dice) -> usize {
     match bytes.div_ceil(SECTOR) {
         0 => 0,

@@ -1,5 +1,5 @@
-//! The failing disk of one node: a process that serves a file system and injects the faults it is
-//! told to.
+//! The failing disk of one node: a process that serves a file system and injects the requested
+//! faults.
 
 use std::{
     fs,
@@ -57,7 +57,7 @@ impl Disk {
         Ok(line.trim_end().to_owned())
     }
 
-    /// Tells it something; what it answers.
+    /// Sends a command, and returns the answer.
     pub(super) fn tell(&mut self, words: &str) -> io::Result<String> {
         if let Some(to) = &mut self.words {
             writeln!(to, "{words}")?;

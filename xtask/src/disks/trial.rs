@@ -93,7 +93,7 @@ impl Outcome {
     }
 }
 
-/// Clients of keys, and of what the service in question has besides.
+/// Clients of keys, and of the service's other data.
 struct Clients {
     load: Option<Load>,
     keys: Writers,
@@ -377,7 +377,7 @@ impl Row {
             .or_else(|| found.first().map(|(_, what)| what.clone()))
             .or_else(|| about.map(str::to_owned));
         let learns = said.contains("learns without a vote");
-        // [lie-4] The others ran, and had heard of what is gone: clients were answered since.
+        // [lie-4] The others ran, and had received what is gone: clients were answered since.
         let lost_end = self.kind.name == "log" && self.fault == Fault::LostTail;
         if lost_end && outcome.met() && refused.is_none() && !learns {
             return Err(Failed(format!(

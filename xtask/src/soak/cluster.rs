@@ -32,7 +32,7 @@ use crate::{nodes, shell::Failed, writing::Writing};
 const NODES: u32 = 3;
 /// Faults of a cycle.
 const FAULTS: u32 = 4;
-/// A clock jumps before one of so many.
+/// A clock jumps before one of this number of faults.
 const FAULTS_PER_JUMP: u32 = 2;
 /// The file system that is filled.
 const DISK: &str = "size=512m";

@@ -28,7 +28,7 @@ impl Unit {
     /// Parses the output of Redis' suite.
     pub(super) fn read(name: &str, text: &str, known: &Known) -> Self {
         let mut unit = Self::new(name);
-        // Failures are told once more at the end.
+        // Failures are repeated at the end.
         let text = text.split("\n                   The End\n").next().unwrap_or(text);
         for (status, line, details) in entries(text) {
             match status {

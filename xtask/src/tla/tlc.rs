@@ -24,7 +24,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 pub(super) enum Outcome {
     /// Every state within the bounds was seen, and is as it should be.
     Holds { states: u64 },
-    /// A state was found in which this does not hold, so many steps from the beginning.
+    /// A state was found in which this does not hold, `depth` steps from the beginning.
     Broken { invariant: String, depth: usize, said: String },
     /// Anything else: a module that cannot be read, no memory.
     Other { said: String },

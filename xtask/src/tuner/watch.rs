@@ -12,9 +12,9 @@ pub(super) struct Point {
     pub(super) at_s: f64,
     /// Resident memory of each node.
     pub(super) rss_mib: Vec<f64>,
-    /// CPU of all nodes so far.
+    /// CPU time of all nodes until now.
     pub(super) nodes_s: f64,
-    /// CPU of the generator so far.
+    /// CPU time of the generator until now.
     pub(super) generator_s: f64,
     /// Time that the generator's threads were ready to run and had no CPU.
     pub(super) waited_s: f64,

@@ -633,7 +633,7 @@ mod tests {
         assert_eq!(settings, embedded);
     }
 
-    /// Which service a folder belongs to is told by the name of its store.
+    /// The name of a folder's store determines its service.
     #[test]
     fn the_service_is_a_part_of_the_store() {
         let store = |flags: &str| {

@@ -46,7 +46,7 @@ mod with {
         })
     }
 
-    /// Runs the node until it is told to stop.
+    /// Runs the node until it is stopped.
     pub(crate) fn run(
         mut node: Starting,
         store: Store,

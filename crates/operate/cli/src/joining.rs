@@ -190,7 +190,7 @@ fn understand(answer: JoinAnswer) -> Option<Joined> {
     sensible.then_some(Joined { node, founded, book, learns: answer.learns })
 }
 
-/// Tells how the node catches up, and asks for its vote when it is level. Ends with the reactor, if
+/// Reports how the node catches up, and asks for its vote when it has. Ends with the reactor, if
 /// not before.
 pub(crate) fn follow(
     handle: Handle,

@@ -166,7 +166,7 @@ impl Manager {
             return;
         }
         if let Some(text) = say(&mut told) {
-            // A manager that is gone, or does not read, cannot be told so.
+            // A manager that is gone, or does not read, cannot be notified.
             let _ = way.socket.send(text.as_bytes());
         }
     }

@@ -183,7 +183,7 @@ pub fn is_read(line: &str) -> bool {
 /// Waits up to `wait` for the reader of standard output to go; returns whether it has.
 pub fn reader_goes_within(wait: Duration) -> bool {
     let out = io::stdout();
-    // Nothing is waited for but the end: that is told of unasked.
+    // Only the end is awaited, which poll reports unasked.
     let mut polled = [PollFd::new(&out, PollFlags::empty())];
     let until = Instant::now() + wait;
     loop {

@@ -1,4 +1,4 @@
-//! `quorate start`: runs a node until it is told to stop.
+//! `quorate start`: runs a node until it is stopped.
 
 use std::{
     env, io,
@@ -403,7 +403,7 @@ fn tell_start(identity: &Identity<LockedFolder>, store: Store) {
 }
 
 /// The line that says where the node listens; printed once, when its id is known. A service manager
-/// is told then, too.
+/// is notified then, too.
 struct Announce {
     node: Option<NodeId>,
     places: Option<String>,
@@ -553,10 +553,10 @@ fn store_hint(failure: &Failure) -> &'static str {
     }
 }
 
-/// Two flags for one place: the operator must be told both.
+/// Refuses two flags with one address: the operator must see both.
 fn check_places(places: &[(&str, &str)]) -> Result<(), Problem> {
     let resolved = |address: &str| -> Vec<SocketAddr> {
-        // A name that means nothing is told of when it is to be listened on.
+        // A name that does not resolve is reported when it is to be listened on.
         address.to_socket_addrs().into_iter().flatten().collect()
     };
     let clash = |one: &SocketAddr, other: &SocketAddr| {
@@ -602,7 +602,7 @@ mod tests {
         );
     }
 
-    /// No hint tells the operator to move or delete files that the node needs.
+    /// No hint makes the operator move or delete files that the node needs.
     #[test]
     fn a_store_that_does_not_open_is_left_alone() {
         for (failure, expected) in [

@@ -2,8 +2,8 @@
 
 use super::sync::{Arc, AtomicBool, Mutex, Ordering, PoisonError};
 
-/// The wish, shared by the thread that hears signals and the one that starts the node. `stop` ends
-/// the reactor, once there is one.
+/// The request, shared by the thread that receives signals and the one that starts the node. `stop`
+/// ends the reactor, once there is one.
 pub(crate) struct Stop<F> {
     asked: Arc<AtomicBool>,
     stop: Arc<Mutex<Option<F>>>,

@@ -27,7 +27,7 @@ use sync::{Arc, Ordering};
 
 type Reactor = Box<dyn Fn() + Send>;
 
-/// A signal comes at some moment of the start; the reactor hears of it.
+/// A signal arrives at some moment of the start; the reactor is notified.
 fn a_signal_is_never_lost(tell: impl Fn(&Stop<Reactor>, Reactor)) {
     let stop = Stop::<Reactor>::new();
     let signals = stop.clone();

@@ -98,9 +98,9 @@ struct View {
     pieces: u32,
     /// In UTC.
     created: String,
-    /// At most so many are kept.
+    /// Most bytes kept.
     keep_bytes: Option<u64>,
-    /// Bytes are kept for so many milliseconds.
+    /// Milliseconds for which bytes are kept.
     keep_ms: Option<u64>,
 }
 

@@ -4,7 +4,7 @@ use hdrhistogram::Histogram;
 
 use crate::schedule::{Nanos, SECOND};
 
-/// Longest latency told apart; longer ones count as this.
+/// Longest latency recorded as such; longer ones count as this.
 const LATENCY_MAX: Nanos = 3600 * SECOND;
 /// Three digits: an error below 0.1 %.
 const DIGITS: u8 = 3;

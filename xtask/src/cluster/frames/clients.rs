@@ -42,7 +42,7 @@ pub(super) struct Told {
 pub(super) struct Batch {
     pub(super) name: Name,
     pub(super) number: u64,
-    /// Executed, and where, if that was heard; `None`: unknown.
+    /// Executed, and where, if that was reported; `None`: unknown.
     pub(super) outcome: Option<Option<u64>>,
     pub(super) both_ways: bool,
 }
@@ -248,7 +248,7 @@ impl Door {
         Self { nodes, open: None, session: None }
     }
 
-    /// Offers this batch to whom it takes for the leader. If that fails, the next one is it.
+    /// Offers this batch to the presumed leader. If that fails, the next node is it.
     fn offer(&mut self, name: Name, number: u64, command: &[u8]) -> io::Result<()> {
         let offered = self.try_to_offer(name, number, command);
         if offered.is_err() {

@@ -1,4 +1,4 @@
-//! A process of a member: where it runs, what it says and hears, and its end.
+//! A process of a member: its namespace, its input and output, and its end.
 
 use std::{
     io::{BufRead as _, BufReader, Write as _},

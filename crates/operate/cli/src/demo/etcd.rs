@@ -33,7 +33,7 @@ mod with {
         Ok(())
     }
 
-    /// Puts keys until it is told to stop, so many at a time.
+    /// Puts keys until stopped, several at a time.
     pub(in crate::demo) fn write(writer: usize, addresses: &[String], shared: &Shared) -> Written {
         let mut done = Written { writer, ..Written::default() };
         let mut client = match Client::new(addresses, DEADLINE) {

@@ -51,7 +51,7 @@ fn all(cluster: &ClusterView) -> impl Iterator<Item = (bool, &DeviceView)> {
     views.filter_map(|view| Some((cluster.leader == Some(view.node), view.device.as_ref()?)))
 }
 
-/// The leader's, once it gives out slots.
+/// Returns the leader's device, once it allocates slots.
 pub(super) fn device(cluster: &ClusterView) -> Option<String> {
     let (_, device) = all(cluster).find(|(leads, _)| *leads)?;
     device.gives_from.map(|_| device.name.clone())

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::output::{Problem, progress};
 
-/// Throughput is counted in windows of this length, and drawn for so many of them together.
+/// Length of the windows in which throughput is counted, and number of them drawn together.
 const WINDOW: Duration = Duration::from_millis(100);
 const DRAWN: usize = 5;
 /// The longest bar, in characters.
@@ -28,7 +28,7 @@ const BAR: u64 = 40;
 pub(super) struct Outcome {
     written: u64,
     acknowledged: u64,
-    /// Writes that a client was told an error of.
+    /// Writes for which a client received an error.
     errors: u64,
     lost: u64,
     replaced: Vec<Exchanged>,
@@ -133,7 +133,7 @@ fn say(started: Instant, text: &str) {
     progress(&format!("{seconds:5.1} s  {text}"));
 }
 
-/// Draws the throughput until told to stop; says the rates of all windows.
+/// Draws the throughput until stopped; returns the rates of all windows.
 fn draw(load: &Load, started: Instant, stop: &AtomicBool) -> Vec<u64> {
     let mut windows = Vec::new();
     let (mut before, mut from) = (load.acknowledged(), Instant::now());

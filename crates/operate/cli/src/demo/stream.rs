@@ -187,7 +187,7 @@ fn open(path: &Path) -> Result<(BufReader<File>, u64), Problem> {
     opened.map_err(|error| Problem::io(format_args!("open {}", path.display()), &error))
 }
 
-/// The next bytes of the file, so many or all that there are.
+/// Copies up to `most` of the next bytes of the file.
 fn copy(file: &mut BufReader<File>, writer: &mut StreamWriter, most: u64) -> Result<(), Problem> {
     let copied = io::copy(&mut file.take(most), writer);
     copied.map(drop).map_err(|error| match Error::of(&error) {
@@ -221,8 +221,8 @@ fn compare(stream: &mut StreamReader, file: &mut BufReader<File>) -> io::Result<
     }
 }
 
-/// When the first byte became durable on a later connection than the first so many. What the dead
-/// leader had said is still heard on its own.
+/// Returns when the first byte became durable on a connection after the first `connections`.
+/// Replies of the dead leader still arrive on its own.
 fn first_elsewhere(watch: &Watch, connections: u64, over: &AtomicBool) -> Option<Instant> {
     let mut known = None;
     loop {
@@ -241,7 +241,7 @@ fn first_elsewhere(watch: &Watch, connections: u64, over: &AtomicBool) -> Option
     }
 }
 
-/// Tells the progress as long as it lives.
+/// Draws the progress until dropped.
 struct Drawing {
     stop: Arc<AtomicBool>,
     thread: Option<thread::JoinHandle<()>>,

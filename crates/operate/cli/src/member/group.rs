@@ -1,5 +1,5 @@
-//! The nodes of the cluster as operators reach them: whom to ask, and whom next if that one is
-//! gone.
+//! The nodes of the cluster as operators reach them: the node to ask, and the next one if that one
+//! is gone.
 
 use std::{
     collections::BTreeSet,
@@ -23,7 +23,7 @@ const ASK_WAIT: Duration = Duration::from_secs(15);
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Between two attempts.
 const PAUSE: Duration = Duration::from_millis(200);
-/// A leader that has applied so much less than another node has an old table.
+/// A leader that has applied this many slots less than another node has an old table.
 const FAR_SLOTS: u64 = 4096;
 /// Nodes that are asked at most; a hostile members list must not start a flood.
 const PLACES_MAX: usize = 64;

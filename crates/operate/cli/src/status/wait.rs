@@ -31,7 +31,7 @@ pub(super) fn wait(admin: &[String], at_most: Duration) -> Result<ClusterView, P
     loop {
         let missing = match look(admin) {
             Ok(cluster) => match cluster.nodes.iter().find_map(missing) {
-                // What they say now: they told of themselves before they served.
+                // Their views of now: the earlier ones are of before they served.
                 None => return Ok(look(admin)?),
                 Some(missing) => missing,
             },

@@ -16,10 +16,10 @@ use quorate_client::stream::Watch;
 
 /// Between two looks.
 const EVERY: Duration = Duration::from_millis(200);
-/// The rate is that of so much time.
+/// Time over which the rate is measured.
 const SPAN: Duration = Duration::from_secs(3);
 
-/// Tells it until it is dropped.
+/// Reports progress until dropped.
 #[derive(Debug)]
 pub(super) struct Progress {
     end: Option<Sender<()>>,

@@ -173,7 +173,7 @@ impl App {
                 "catching up" => 3,
                 _ => 4,
             }),
-            // Of whom it is not known is the first to be looked at.
+            // Nodes whose lag is unknown are listed first.
             Sort::Behind => nodes.sort_by_key(|node| {
                 let leads = Some(node.node) == now.leader;
                 std::cmp::Reverse(match now.lag(node.node) {

@@ -40,7 +40,7 @@ pub(super) struct Cluster {
     stale_after: Duration,
 }
 
-/// A node, as far as it was heard of.
+/// A node, as reported.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Node<'a> {
     pub(super) node: u32,
@@ -125,7 +125,7 @@ impl Cluster {
         }
     }
 
-    /// Forgets the node not heard from for longest if there are too many.
+    /// Forgets the node silent for longest if there are too many.
     fn make_room(&mut self, for_node: u32) {
         if self.nodes.contains_key(&for_node) || self.nodes.len() < NODES_MAX {
             return;

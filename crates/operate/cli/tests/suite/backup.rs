@@ -197,7 +197,7 @@ fn a_cluster_with_a_store_in_memory_is_restored() {
     restored_from("memory");
 }
 
-/// Whatever is wrong with the file or the folder is told, and nothing is written.
+/// Every fault of the file or the folder is reported, and nothing is written.
 #[test]
 fn damaged_backups_and_used_folders_are_refused() {
     let cluster = Cluster::start(1, &["--store", "memory"]);

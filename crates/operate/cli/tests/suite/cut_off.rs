@@ -2,7 +2,7 @@
 //! folder, and the same command completes the work.
 //!
 //! They are run in slices, and inspected while they are stopped between two: each moment that a
-//! folder shows can be told from the next, on any machine.
+//! folder shows can be distinguished from the next, on any machine.
 
 use std::{
     fs,

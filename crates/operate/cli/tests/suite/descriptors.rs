@@ -78,7 +78,8 @@ impl Raw {
     }
 }
 
-/// More than a node takes at any of its ports; more than the kernel holds besides would wait here.
+/// More than a node accepts at any of its ports; connections beyond the kernel's backlog would wait
+/// here.
 const CROWD: usize = 150;
 
 /// Clients, operators and strangers take all connections that they can get, and keep them.

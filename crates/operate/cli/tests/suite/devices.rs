@@ -60,7 +60,7 @@ fn a_learner_submits_and_learns_by_frames() {
     };
     let mut client = Client::new(&[learner.ready.client.clone()], patient());
     let mut written = 0_u64;
-    // Until it has heard the leader's device, and has been heard by it.
+    // Until it has received from the leader's device, and the device from it.
     let device = wait_for("a command that went by frames, and decisions by them", || {
         for _ in 0..20 {
             client.run(&[b"INCR", b"key"]).unwrap();
@@ -104,7 +104,7 @@ fn process_of(cluster: &mut Cluster, id: u32, program: &str) -> Option<u32> {
     })
 }
 
-/// [offload-9], [offload-12] Programs for switches give out slots and vote for nodes. One is killed
+/// [offload-9], [offload-12] Programs for switches allocate slots and vote for nodes. One is killed
 /// with its memory while it works: nothing that was acknowledged is lost, and it is used again when
 /// it is back.
 #[test]

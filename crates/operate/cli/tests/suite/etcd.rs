@@ -1,4 +1,4 @@
-//! Nodes with `--service etcd`: who may connect is told, and the service stays what it was.
+//! Nodes with `--service etcd`: they print who may connect, and the service stays what it was.
 
 use std::path::Path;
 
@@ -81,7 +81,7 @@ fn keys_on_disk_are_there_after_a_kill() {
     assert_eq!(now(&address), before);
 }
 
-/// Revisions that clients have seen since the backup are not given out again.
+/// Revisions that clients have seen since the backup are not assigned again.
 #[test]
 fn a_restored_cluster_goes_on_above_the_revisions_that_clients_have_seen() {
     let mut cluster = Cluster::start(1, &["--service", "etcd"]);

@@ -341,7 +341,7 @@ fn forgot_votes(cluster: &mut Cluster, why: &str) {
 }
 
 /// [volatile-1] A write is acknowledged by nodes 1 and 2; node 1 comes back without its log, as
-/// when the disk of the log is not mounted, and node 3 without having heard of the write. They are
+/// when the disk of the log is not mounted, and node 3 without having received the write. They are
 /// no majority: one of them has forgotten what it voted for. With node 2 the write is there again,
 /// everywhere.
 #[test]

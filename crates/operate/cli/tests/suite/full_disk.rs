@@ -391,8 +391,8 @@ fn a_leader_on_a_full_disk_hands_over() {
     }
 }
 
-/// Writes large values through a node until it is told to stop: the longest time between two that
-/// were taken, and how many were.
+/// Writes large values through a node until stopped; returns the longest time between two accepted
+/// ones, and how many were accepted.
 fn longest_gap(address: &str, enough: &AtomicBool) -> (Duration, u32) {
     let (mut last, mut longest, mut number) = (Instant::now(), Duration::ZERO, 0);
     let options = Options {

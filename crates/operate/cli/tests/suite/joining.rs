@@ -210,7 +210,7 @@ fn a_joiner_that_is_killed_at_any_step_goes_on_with_the_same_id() {
         database.run(&[b"SET", key.as_bytes(), &[b'x'; 1000]]).unwrap();
     }
 
-    // It has an id, and never hears of it.
+    // It has an id, and never learns of it.
     let way = Way::to(&admin, |request| request);
     way.loses.store(true, Ordering::SeqCst);
     let astray = with(joiner.clone(), "--join", &way.address);
@@ -317,9 +317,9 @@ fn a_joiner_waits_until_there_is_a_cluster() {
     assert_eq!(wait_end(&mut four).code(), Some(0));
 }
 
-/// The members of the founding record are all gone: who joins is told where the others are, and
-/// believes no older word of its log. And an address that means everywhere is told as one that
-/// leads somewhere.
+/// The members of the founding record are all gone: a joining node learns where the others are, and
+/// ignores older addresses in its log. And an unspecified address is reported as one that can be
+/// dialled.
 #[test]
 fn a_cluster_outlives_its_founder() {
     let folder = TempDir::new().unwrap();

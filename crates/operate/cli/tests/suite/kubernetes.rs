@@ -115,7 +115,7 @@ fn ports_agree() {
     assert_eq!(probe("livenessProbe"), at_admin("/health"));
 }
 
-/// The list has a name for each pod, and these are names that the service gives out.
+/// The list has a name for each pod, and these are names that the service assigns.
 #[test]
 fn names_agree() {
     let set = object("StatefulSet", "quorate");

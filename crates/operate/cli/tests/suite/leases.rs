@@ -19,8 +19,8 @@ const FLAGS: [&str; 4] = ["--reads", "lease", "--election-ms", "300-600"];
 const ROUNDS: u64 = 12;
 /// Connections that ask it all the time: wherever it is stopped, it is at work on their reads.
 const READERS: usize = 4;
-/// Reads of a connection that are on their way at a time, and so many more while the leader is
-/// stopped: they lie in a socket that it may have been about to read from.
+/// Reads of a connection in flight at a time, and the same number more while the leader is stopped:
+/// they lie in a socket that it may have been about to read from.
 const OUTSTANDING: usize = 64;
 const GET: &[u8] = b"*2\r\n$3\r\nGET\r\n$1\r\nx\r\n";
 

@@ -169,8 +169,8 @@ fn of_two_operators_one_wins_and_the_other_is_told() {
     assert_eq!(heavy, won, "{list}");
 }
 
-/// A plan that needs a node that is away waits, says for what, and is cancelled; who follows it is
-/// told.
+/// A plan that needs an absent node waits, says for what, and is cancelled; a command that follows
+/// it is notified.
 #[test]
 fn a_plan_that_waits_is_cancelled() {
     let mut cluster = Cluster::start(3, &[]);
@@ -352,7 +352,7 @@ fn ids_are_reserved_a_machine_is_replaced_and_an_address_moved() {
     let text = String::from_utf8(status.stdout).unwrap();
     assert!(!text.contains("unreachable"), "{text}");
 
-    // A machine moves: the others are told first.
+    // A machine moves: the others are notified first.
     let moved = with(three.spec.clone(), "--peer", &format!("127.0.0.1:{}", free_port()));
     let to = flag(&moved, "--peer").to_owned();
     assert_eq!(done(&admin, &format!("address 3 {to}"))["result"], "done");

@@ -12,7 +12,7 @@ use crate::common::{
 use quorate_client::Client;
 use serde_json::Value as Json;
 
-/// Lines that a node has written so far.
+/// Returns the lines that a node has written until now.
 fn lines(cluster: &mut Cluster, node: u32) -> Vec<String> {
     let said = fs::read_to_string(&cluster.node(node).spec.stderr).unwrap();
     said.lines().map(str::to_owned).collect()
@@ -28,7 +28,7 @@ fn wait_for_line(cluster: &mut Cluster, node: u32, from: usize, parts: &[&str]) 
     })
 }
 
-/// A leader dies, another one leads, and the first comes back: each node tells of it, with causes.
+/// A leader dies, another one leads, and the first comes back: each node reports it, with causes.
 #[test]
 fn standard_error_tells_why_leadership_moved_and_who_came_and_went() {
     let mut cluster = Cluster::start(3, &[]);
@@ -48,7 +48,7 @@ fn standard_error_tells_why_leadership_moved_and_who_came_and_went() {
 
     cluster.node(old).kill().unwrap();
     let others: Vec<u32> = (1..=3).filter(|node| *node != old).collect();
-    // Its connections break at once; who has no time to look hears its silence first.
+    // Its connections break at once; a node that has no time to look notices its silence first.
     let gone = format!("leader {old} ");
     let new = wait_for("another leader", || {
         others.iter().copied().find(|node| {

@@ -191,7 +191,7 @@ fn an_interrupted_file_is_resumed_where_it_is_the_same() {
     played.hold(123_456);
     let slow = [&arguments[..], &["--buffer", "100000"]].concat();
     let child = stream(&slow, nodes).spawn().unwrap();
-    // So many are only sent if it has heard of those that are durable.
+    // It sends this many only after a report on those that are durable.
     assert!(played.wait_for("a", 223_456, PATIENCE));
     interrupt(&child);
     let output = child.wait_with_output().unwrap();

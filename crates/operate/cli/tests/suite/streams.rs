@@ -1,4 +1,4 @@
-//! The address for byte streams: whose it is, who is told of it, and that it speaks its own
+//! The address for byte streams: which node has it, who learns of it, and that it speaks its own
 //! protocol.
 
 use std::{
@@ -20,7 +20,7 @@ use quorate_wire::streams::{Answer, Ask, Code, Found, VERSION, decode_answer};
 
 const DEFAULT: &str = "127.0.0.1:7453";
 
-/// A node that is told nothing of streams.
+/// A node without settings for streams.
 fn silent(data: &Path) -> Spec {
     let mut spec = single(data, &[]);
     let at = spec.flags.iter().position(|flag| flag == "--stream");
@@ -239,8 +239,8 @@ fn nc_puts_a_file() {
     assert!(read(&node, "raw-1-1", 0) == data);
 }
 
-/// The port has no words: who cannot be served is told by a reset, the operator by the log and a
-/// number.
+/// The raw protocol has no errors: a client that cannot be served gets a reset, the operator a log
+/// line and a counter.
 #[test]
 fn a_raw_client_that_cannot_be_served_is_reset() {
     let folder = tempfile::tempdir().unwrap();

@@ -134,7 +134,7 @@ impl Guarded {
     }
 }
 
-/// A client that says lines, and hears what begins each answer.
+/// A client that sends lines, and reads the beginning of each answer.
 struct Resp(BufReader<TcpStream>);
 
 impl Resp {

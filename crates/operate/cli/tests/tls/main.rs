@@ -237,7 +237,7 @@ fn shakes_hands(address: &str, session: quorate_tls::session::Session) -> Result
     let socket = TcpStream::connect(address).unwrap();
     let stream = Stream::new(socket, Some(session));
     stream.handshake_within(PATIENCE).map_err(|error| error.to_string())?;
-    // The one who came hears only with the first read that it was refused.
+    // The client learns of the refusal only with its first read.
     match (&stream).read(&mut [0; 64]) {
         Ok(0) => Err("it was ended".to_owned()),
         Ok(_) => Ok(()),
@@ -611,8 +611,9 @@ fn an_expired_certificate_is_an_error_until_it_is_renewed() {
     wait_for("no error", || error()?.is_none().then_some(()));
 }
 
-/// [lie-3] What peers remember of a node's log is told to who has its certificate: a folder that
-/// was set back to what it was yesterday is noticed, and comes back as another incarnation.
+/// [lie-3] Peers report what they remember of a node's log to the holder of its certificate: a
+/// folder that was set back to its state of yesterday is noticed, and comes back as another
+/// incarnation.
 #[test]
 fn a_folder_that_was_set_back_is_noticed_by_peers_with_certificates() {
     let mut cluster = Cluster::start(3, &["--store", "memory"]);

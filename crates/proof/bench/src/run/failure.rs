@@ -1,4 +1,4 @@
-//! The rate over time while a node is killed, or the box that gives out its slots.
+//! The rate over time while a node is killed, or the box that allocates its slots.
 
 use std::{
     thread,

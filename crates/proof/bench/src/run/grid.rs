@@ -23,9 +23,9 @@ use crate::problem::{Kind as Why, Problem};
 
 /// Batches in flight at most, whatever a model says: a node takes no more.
 const WINDOW_MAX: u32 = 64;
-/// Bytes that a command has in a batch besides its value.
+/// Bytes of a command in a batch, without its value.
 const ENTRY_BYTES: u64 = 5;
-/// About what a batch has besides its commands, headers of TCP included.
+/// Approximate bytes of a batch without its commands, headers of TCP included.
 const BATCH_HEADER: f64 = 230.0;
 /// The least `--batch` of a node.
 const BATCH_MIN: u64 = 64;
@@ -144,7 +144,7 @@ fn grid(experiment: &Experiment<'_>) -> Vec<Cell> {
     cells
 }
 
-/// Three new nodes that were told batch and window, and a row of them.
+/// Measures three new nodes with this batch and window, and returns their row.
 #[expect(clippy::cast_precision_loss, reason = "a size")]
 fn measure(
     experiment: &Experiment<'_>,

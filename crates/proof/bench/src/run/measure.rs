@@ -63,7 +63,7 @@ impl Service {
     }
 }
 
-/// Whom, and for how long.
+/// Target and duration of a measurement.
 #[derive(Clone, Debug)]
 pub(super) struct Bench {
     pub(super) service: Service,
@@ -71,7 +71,7 @@ pub(super) struct Bench {
     pub(super) cluster: Option<Cluster>,
     /// The nodes to connect to, if they are not ours.
     pub(super) doors: Vec<Door>,
-    /// Their processes on this machine, as far as all of them can be told.
+    /// Their processes on this machine, if all of them are known.
     pub(super) connected: Option<Vec<u32>>,
     pub(super) time: Time,
     pub(super) environment: Environment,
@@ -85,7 +85,7 @@ pub(super) struct Bench {
     pub(super) class: Asked,
 }
 
-/// The processes of this machine that listen there; `None` if one of them cannot be told.
+/// Returns the processes of this machine that listen there; `None` if one of them is unknown.
 pub(super) fn processes(doors: &[Door]) -> Option<Vec<u32>> {
     let mut processes = Vec::new();
     for door in doors {

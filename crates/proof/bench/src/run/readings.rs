@@ -293,7 +293,7 @@ mod tests {
         );
     }
 
-    /// The usage of connected nodes is not foreign load; that of unknown processes neither.
+    /// The usage of connected nodes is not foreign load; if it is unknown, so is the foreign load.
     #[test]
     fn nodes_that_are_only_connected_to_are_no_strangers() {
         let machine = |busy_s| Machine { busy_s, total_s: busy_s * 2.0 };

@@ -193,7 +193,7 @@ impl Session {
         self.nodes.resume(node)
     }
 
-    /// Leaves a node so many percent of its link.
+    /// Reduces a node's link to this percentage.
     pub(super) fn narrow(&self, node: u32, percent: u64) -> io::Result<()> {
         let network = self.network.as_ref().ok_or(io::ErrorKind::Unsupported)?;
         network.narrow(node, percent)

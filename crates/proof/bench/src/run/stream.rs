@@ -126,7 +126,7 @@ pub(super) struct StreamBench {
     time: Time,
     environment: Environment,
     pin: Option<Pin>,
-    /// Repetitions so far: streams of each have names of their own.
+    /// Repetitions until now: streams of each have names of their own.
     repetitions: u32,
 }
 

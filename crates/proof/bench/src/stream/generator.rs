@@ -26,14 +26,14 @@ use crate::{
 const WAIT: Duration = Duration::from_secs(10);
 /// Events taken at a time.
 const EVENTS_MAX: usize = 256;
-/// Acknowledgements are looked at again after so many writes, or bytes.
+/// Writes, or bytes, after which acknowledgements are read again.
 const TURN_WRITES: usize = 64;
 const TURN_BYTES: usize = 256 << 10;
 /// The same of writes that share system calls: one call for each acknowledgement, or nearly.
 const GATHERED_WRITES: usize = 4096;
 /// Bytes of writes that share a system call, at most; one write may be larger.
 const GATHERED_BYTES: usize = 64 << 10;
-/// A full socket holds all others up from so many bytes on that wait for it.
+/// Bytes waiting for a full socket from which it holds all others up.
 const WAITING_BYTES_MAX: usize = 1 << 20;
 /// One read.
 const READ_BYTES: usize = 64 << 10;
@@ -85,7 +85,7 @@ impl Writers {
         })
     }
 
-    /// Their names, and whom to tell.
+    /// Returns the streams' names, and the keeper to notify.
     fn kept(&self) -> io::Result<Option<(Streams, Vec<String>, u64)>> {
         let Some(keeper) = &self.keeper else {
             return Ok(None);
@@ -345,7 +345,7 @@ impl Writer {
             socket.set_nodelay(true)?;
             socket.set_read_timeout(Some(WAIT))?;
             socket.set_write_timeout(Some(WAIT))?;
-            // Only told from other writers of the same cluster, which all are ours.
+            // Only distinguished from other writers of the same cluster, which all are ours.
             let writer = u128::from(std::process::id()) << 64 | index as u128;
             let name = format!("{}{index}", wanted.prefix);
             wanted.speech.open(&mut socket, &name, writer)?;

@@ -1,4 +1,4 @@
-//! One stream's writes: which of them are durable when so many bytes are.
+//! One stream's writes, and which of them are durable at a position.
 
 use std::collections::VecDeque;
 

@@ -41,7 +41,7 @@ impl Speech {
         }
     }
 
-    /// A write of so many bytes, as it goes into the socket.
+    /// Returns a write of this many bytes, as it goes into the socket.
     pub fn write(self, bytes: usize) -> Vec<u8> {
         let body = vec![b'x'; bytes];
         match self {

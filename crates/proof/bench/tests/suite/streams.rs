@@ -33,12 +33,12 @@ fn node(serve: Serve) -> SocketAddr {
     address
 }
 
-/// Bytes in, until there are no more; what is answered to so many new ones.
+/// Reads bytes until there are no more; `answer` maps the number of new ones to the count returned.
 fn take(socket: TcpStream, answer: fn(u32) -> u32) {
     take_in_parts(socket, 1 << 16, answer);
 }
 
-/// The same, so many at a time.
+/// The same, `bytes` at a time.
 fn take_in_parts(mut socket: TcpStream, bytes: usize, answer: fn(u32) -> u32) {
     let mut input = vec![0; bytes];
     while let Ok(count) = socket.read(&mut input)

@@ -163,7 +163,7 @@ fn two_auxiliaries_of_five() -> Outcome {
     world.settle()
 }
 
-/// A client of an auxiliary is told to go elsewhere, at once.
+/// A client of an auxiliary is sent elsewhere, at once.
 #[test]
 fn auxiliary_takes_no_commands() -> Outcome {
     let mut world = world(3, 3, &[AUXILIARY], QuorumRule::Majority)?;

@@ -79,7 +79,8 @@ fn what_fits_into_no_frame_is_done_all_the_same() {
 fn batches_that_want_to_be_long_leave_devices_alone() {
     let mut world = elected(settings(Class::Volatile, 3, Some(Faults::calm())));
     let client = world.client(1);
-    // So many commands at once, for so many seconds; how many slots devices gave out for them.
+    // `commands` commands at once, for `seconds` seconds; returns how many slots devices allocated
+    // for them.
     let rounds = |world: &mut World, commands: usize, seconds: u64| {
         let before = world.counts.device_given;
         let until = world.now.plus_ms(seconds * 1_000);

@@ -1,4 +1,4 @@
-//! Clusters whose nodes are of two releases, upgraded and taken back while everything goes wrong
+//! Clusters whose nodes are of two releases, upgraded and downgraded while everything goes wrong
 //! ([level-3] to [level-8]).
 
 use quorate_core::{level::Level, record::Class};

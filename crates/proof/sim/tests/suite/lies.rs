@@ -52,7 +52,8 @@ fn remembered(world: &World, node: usize, by: usize) -> u64 {
     running.replica().recall(world.nodes[node].id()).written.to
 }
 
-/// Its disk has lost this log write and all behind it, and what its store could tell of them.
+/// Loses this log write and all after it on the node's disk, and what its store could reveal of
+/// them.
 fn forget(world: &mut World, node: usize, from: u64) {
     world.nodes[node].kept_to.set(Slot(0));
     world.forget_from(node, from);
@@ -177,8 +178,8 @@ fn boot(world: &World, node: usize) -> u32 {
     running.host.identity().boot()
 }
 
-/// [lie-4] [lie-5] The whole folder went back, so its process has the number of one that was heard
-/// already, until it is reminded: the next one has a number above all.
+/// [lie-4] [lie-5] The whole folder went back, so its process has a number that peers know already,
+/// until it is reminded: the next one has a number above all.
 #[test]
 fn a_folder_that_went_back_as_a_whole_is_told_later() -> Outcome {
     let (mut world, liar, other) = group(32, false)?;

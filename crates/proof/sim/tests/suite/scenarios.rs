@@ -273,7 +273,7 @@ fn a_node_with_a_higher_ballot_is_taken_in_again_under_reads() -> Outcome {
         world.ask(0, "SET x 1")?;
         let leader = world.wait_for_leader()?;
         let stray = others(&world, leader)[0];
-        // Told to lead, it records a ballot of its own, which reaches no other node.
+        // Made leader, it records a ballot of its own, which reaches no other node.
         for other in others(&world, stray) {
             world.block_now(stray, other, true);
         }
@@ -682,7 +682,7 @@ fn listener_hears_nothing_old_and_everything_new() -> Outcome {
             assert_eq!(world.ask(node, &publish)?, heard);
             assert_eq!(world.reply(listener)?, answer("message", bulk(text)));
         }
-        // The nodes go on holding the same, whatever is told.
+        // The nodes still hold the same, whatever is reported.
         world.settle()?;
     }
     Ok(())
@@ -911,7 +911,7 @@ fn a_month_of_writes_to_the_same_keys_does_not_fill_the_disk() -> Outcome {
             for _ in 0..KEYS {
                 assert_eq!(world.reply(client)?, Some(ok()));
             }
-            // What others hold is heard with heartbeats.
+            // The others' holdings arrive with heartbeats.
             world.run_for(200_000)?;
             for node in &mut world.nodes {
                 let mut files = |family| {
@@ -970,8 +970,8 @@ fn leader_that_stood_still_between_clock_and_read_answers_nothing_old() -> Outco
     world.settle()
 }
 
-/// [read-6] A node that is cut off says so, once what it knows is older than the bound; and tells
-/// what it has to those who want no bound.
+/// [read-6] A node that is cut off says so, once its state is older than the bound; and serves its
+/// state to clients that want no bound.
 #[test]
 fn node_that_is_cut_off_refuses_reads_beyond_their_bound() -> Outcome {
     let mut world = World::new(Settings::calm(6, 3, Class::Durable));

@@ -88,7 +88,7 @@ fn durable(world: &World, client: usize) -> Option<u64> {
     world.streamers[client].piece.map(|piece| piece.durable)
 }
 
-/// A client writes so many bytes, and has them acknowledged.
+/// Writes bytes of a client, and has them acknowledged.
 fn write(world: &mut World, client: usize, bytes: u64) -> Outcome {
     world.give_streams(client, bytes);
     let piece = world.streamers[client].piece.expect("it is open");
@@ -122,7 +122,7 @@ fn read(world: &mut World, node: usize, from: u64) -> Result<Result<u64, Nowhere
     }
 }
 
-/// Every node has exactly so many bytes, all of them right.
+/// Checks that every node has exactly the bytes up to `to`, all of them right.
 fn check_all(world: &mut World, to: u64) -> Outcome {
     world.run_until("every node has every byte", |world| {
         (0..world.nodes.len()).all(|node| {
@@ -309,8 +309,8 @@ fn g24_trimmed_positions_are_gone_everywhere() -> Outcome {
     Ok(())
 }
 
-/// G12 All three machines are replaced, and leadership is handed to and fro, while a client writes
-/// through one that stays: its piece does not end, and it hears of nothing ([stream-3]).
+/// G12 All three machines are replaced, and leadership is handed back and forth, while a client
+/// writes through one that stays: its piece does not end, and it notices nothing ([stream-3]).
 #[test]
 fn g12_members_and_leaders_change_inside_a_piece() -> Outcome {
     for seed in 0..3 {
@@ -416,8 +416,8 @@ fn g13_bytes_that_were_lost_are_sent_again() -> Outcome {
 }
 
 /// [stream-10] Two writers that both believe they own the name: the second took over while nothing
-/// passed to the first's node, which goes on giving. Nothing of that is kept, and it is told when
-/// it hears of anything again.
+/// passed to the first's node, whose client continues to write. Nothing of that is kept, and the
+/// client is notified once it is reachable again.
 #[test]
 fn first_of_two_owners_is_fenced() -> Outcome {
     for seed in 0..5 {
@@ -501,7 +501,7 @@ fn stream_of_a_lost_owner_is_free_again() -> Outcome {
     check_all(&mut world, at + 10_000)
 }
 
-/// [disk-8] Blocks of the store rot: they are not given out, and fetched from another node.
+/// [disk-8] Blocks of the store rot: they are not served, and fetched from another node.
 #[test]
 fn bytes_that_rotted_come_from_another_node() -> Outcome {
     let (mut world, leader) = world(500)?;

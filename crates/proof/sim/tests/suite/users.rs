@@ -44,7 +44,7 @@ impl Seen {
         }
     }
 
-    /// Goes on until every node goes by so many users; looks at each step.
+    /// Runs until every node applies this many users; looks at each step.
     fn until(&mut self, world: &mut World, count: usize) -> Outcome {
         let deadline = world.now.plus_ms(60_000);
         loop {

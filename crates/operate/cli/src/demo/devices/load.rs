@@ -50,7 +50,7 @@ pub(super) struct Load {
 /// Results of the clients.
 pub(super) struct Seen {
     stop: AtomicBool,
-    /// Number of times clients were told to return to their first node.
+    /// Number of times clients had to return to their first node.
     homeward: AtomicU64,
     started: Instant,
     /// The number that was acknowledged last, for each key of each writer; 0 before the first.

@@ -1,11 +1,11 @@
-//! At most so many bytes per second, evenly.
+//! Limit of bytes per second, evenly spread.
 
 use std::{
     thread,
     time::{Duration, Instant},
 };
 
-/// A second has at least so many turns, where the bytes suffice.
+/// Least turns per second, where the bytes suffice.
 const TURNS: u64 = 20;
 
 /// When the next bytes may go.

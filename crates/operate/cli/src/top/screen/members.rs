@@ -100,7 +100,7 @@ fn row(node: &Node<'_>, now: &Now<'_>, history: &History, canvas: Canvas) -> Vec
     let leads = Some(node.node) == now.leader;
     let name = format!("{}{}", if leads { "★" } else { "" }, node.node);
     let role = match (leads, view) {
-        // Whom the others follow leads, whatever was heard of it last.
+        // The node that the others follow leads, whatever its last report says.
         (true, _) => "leader".to_owned(),
         (false, Some(view)) => view.role.clone(),
         (false, None) => now.member(node.node).map_or_else(String::new, |m| m.role.clone()),

@@ -27,7 +27,7 @@ use crate::{
 };
 
 const KIB: u64 = 1024;
-/// Senders go on for longer than receivers count, and are ended then; but not for ever.
+/// Time that senders continue after the receivers' count, unless they are ended before.
 const SENDING_MORE: Duration = Duration::from_secs(30);
 
 /// A bare program. It ends when this is dropped.
@@ -126,7 +126,7 @@ impl Network {
         Ok(())
     }
 
-    /// Lets them send and hear once, after a warm-up and for some time.
+    /// Lets them send and receive once, after a warm-up and for some time.
     pub(in super::super) fn carry(
         &self,
         asked: &Asked,
@@ -140,7 +140,7 @@ impl Network {
     }
 }
 
-/// The first nodes send, those behind them hear; `rate` is one sender's.
+/// The first nodes send, the following ones receive; `rate` is one sender's.
 fn carry(asked: &Asked, rate: Option<u64>, times: [Duration; 2]) -> Result<Found, Problem> {
     let failed = |error: io::Error| Problem::io("measure the segment", &error);
     let [warmup, time] = times;
@@ -173,7 +173,7 @@ fn carry(asked: &Asked, rate: Option<u64>, times: [Duration; 2]) -> Result<Found
     for receiver in &mut receivers {
         let said = receiver.line().map_err(failed)?;
         heard.push(said.parse().map_err(failed)?);
-        // All others still send, or hear.
+        // All others still send, or receive.
         after = after.or_else(|| Some(Look::now(&sending, &hearing)));
     }
     let after = after.unwrap_or_else(|| Look::now(&sending, &hearing));

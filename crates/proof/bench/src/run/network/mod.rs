@@ -122,7 +122,7 @@ impl Network {
         self.relay.as_ref().map(Relay::counts)
     }
 
-    /// Leaves a node so many percent of its link, where it has one of its own.
+    /// Reduces a node's link to this percentage, where it has one of its own.
     pub(super) fn narrow(&self, node: u32, percent: u64) -> io::Result<()> {
         match self.kind {
             Emulated::Lan(lan) => segment::narrow(lan, node, percent),

@@ -14,7 +14,7 @@ pub(crate) const COMMAND_BYTES_MAX: usize = 1000;
 
 const CLIENT: ConnectionId = ConnectionId(1);
 
-/// A replica that takes everything, and executes when it is told to.
+/// A replica that accepts everything, and executes on request.
 #[derive(Default)]
 struct Replica {
     taken: Vec<(Tag, Vec<u8>)>,
