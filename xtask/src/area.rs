@@ -37,7 +37,7 @@ const CORES: [Core; 4] = [
 const LIMITS: Area = Area { luts: 5_000, registers: 5_000, half_blocks: 2 * 801 };
 /// Slots; a value has 32 bytes where nothing else is said.
 const CELLS: u32 = 65_536;
-/// On the other family fewer fit, and where a core's clock ends is nowhere near them.
+/// Slots on the other family: fewer fit, and the limit of a core's clock is nowhere near them.
 const CELLS_CLOCKED: u32 = 512;
 
 /// Counted area.
@@ -50,7 +50,7 @@ struct Area {
 }
 
 impl Area {
-    /// From what Yosys prints as `stat`: a count and a kind in each line.
+    /// Parses Yosys' `stat`: a count and a kind in each line.
     fn of(text: &str) -> Self {
         let mut area = Self::default();
         for line in text.lines() {

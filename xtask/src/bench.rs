@@ -31,7 +31,7 @@ const USAGE: &str = "bench [cluster|core|device|log|kv|pipeline|recycled|replace
 pub(crate) struct Wish {
     /// Fewer rows, in a minute.
     quick: bool,
-    /// One document on standard output instead of tables.
+    /// Prints a document on standard output instead of tables.
     json: bool,
 }
 
@@ -97,7 +97,7 @@ pub(crate) fn numbers(program: &Path, words: &[&str]) -> Result<Vec<(String, u64
     Ok(pairs.filter_map(|(name, value)| Some((name.to_owned(), value.parse().ok()?))).collect())
 }
 
-/// One of the numbers.
+/// Returns one of the numbers.
 pub(crate) fn number(numbers: &[(String, u64)], name: &str) -> Result<u64, Failed> {
     let found = numbers.iter().find(|(other, _)| other == name);
     found
@@ -118,7 +118,7 @@ pub(crate) const fn float(count: u64) -> f64 {
     count as f64
 }
 
-/// One document on standard output: what was measured, and how it went.
+/// Document on standard output: the measurements, and the outcome.
 #[derive(Serialize)]
 struct Report<'a, R> {
     bench: &'a str,

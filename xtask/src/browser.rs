@@ -22,9 +22,9 @@ use serde_json::{Value, json};
 
 use crate::shell::Failed;
 
-/// Under which names it is installed.
+/// Names under which it is installed.
 const NAMES: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
-/// Between two looks at a page.
+/// Interval of looks at a page.
 const PAUSE: Duration = Duration::from_millis(20);
 /// Its pipes are the third and the fourth file of the process.
 const WITH_PIPES: &str = r#"exec "$@" 3<&0 4>&1 </dev/null >/dev/null"#;
@@ -34,7 +34,7 @@ pub(crate) fn installed() -> Option<&'static str> {
     NAMES.into_iter().find(|name| has(name))
 }
 
-/// One page in a browser.
+/// A page in a browser.
 pub(crate) struct Browser {
     child: Child,
     to: ChildStdin,

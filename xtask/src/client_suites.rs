@@ -28,7 +28,7 @@ use crate::{
 /// Expected results of the tests.
 pub(crate) const LIST: &str = "xtask/clients/suites.toml";
 
-/// One suite.
+/// A test suite.
 struct Suite {
     /// The first part of its units' names.
     name: &'static str,
@@ -66,7 +66,7 @@ struct Report {
     text: String,
 }
 
-/// One test.
+/// A test and its result.
 #[derive(Debug, Deserialize)]
 struct Test {
     name: String,

@@ -38,7 +38,7 @@ struct Wish {
     plane: Option<&'static str>,
     /// Clusters with one kind of device, of all that [`Part::Devices`] has.
     device: Option<&'static str>,
-    /// One part, instead of everything.
+    /// Part to run, instead of everything.
     part: Option<Part>,
 }
 
@@ -213,7 +213,7 @@ fn by_frames(network: Option<&Network>, wish: Wish) -> Result<(), Failed> {
     frames::run(network, wish.rounds, wish.device, first_seed(wish))
 }
 
-/// As it was asked for, or another one each time.
+/// Returns the requested seed, or another one each time.
 fn first_seed(wish: Wish) -> u64 {
     wish.seed.unwrap_or_else(|| {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -47,7 +47,7 @@ struct Wish {
     duration: Duration,
     repeat: usize,
     connections: &'static [u32],
-    /// Without an ending.
+    /// Path of the report, without an extension.
     out: Option<PathBuf>,
     json: Option<Json>,
     list: bool,
@@ -56,7 +56,7 @@ struct Wish {
 /// Second destination of the JSON report.
 #[derive(Clone, Debug, PartialEq)]
 enum Json {
-    /// To standard output, instead of the one for people.
+    /// To standard output, instead of the readable report.
     Printed,
     File(PathBuf),
 }
@@ -118,7 +118,7 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     report::write(&wish, &usable, &results)
 }
 
-/// With each number of connections, for a short time.
+/// Tries each number of connections, for a short time.
 fn try_connections(wish: &Wish, built: &Built, chosen: &[&System], results: &mut Results) {
     for system in chosen {
         eprintln!("connections: {}", system.id());
@@ -162,7 +162,7 @@ fn try_connections(wish: &Wish, built: &Built, chosen: &[&System], results: &mut
     }
 }
 
-/// One system, started, asked, ended, checked.
+/// Starts a system, loads it, ends it, and checks it.
 fn turn(
     wish: &Wish,
     built: &Built,

@@ -24,7 +24,7 @@ use crate::{
 
 /// Members that are killed while a history is made, one after the other.
 const KILLS: u32 = 9;
-/// Between two of them, and how long a member is gone.
+/// Pause between faults, and downtime of a member.
 const PAUSE: Duration = Duration::from_millis(1500);
 const GONE: Duration = Duration::from_millis(700);
 

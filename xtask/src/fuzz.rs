@@ -114,7 +114,8 @@ fn mutate(package: &str, test: &str, seconds: u64) -> Result<(), Failed> {
 mod tests {
     use super::*;
 
-    /// Nothing else reads that manifest where there is no cargo-fuzz.
+    /// Every target is a program of the fuzz workspace. Nothing else reads that manifest where
+    /// there is no cargo-fuzz.
     #[test]
     fn every_target_is_a_program_of_the_fuzz_workspace() {
         let manifest = root().join("fuzz/Cargo.toml");

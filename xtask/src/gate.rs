@@ -52,7 +52,7 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     )))
 }
 
-/// Everything that can be counted here, and what cannot.
+/// Measures everything that can be counted here, and lists what cannot.
 fn measure() -> Result<(Counts, Vec<String>), Failed> {
     let (mut counts, mut skipped) = (Counts::new(), Vec::new());
     let step = build("quorate-core", "step")?;

@@ -12,7 +12,7 @@ use crate::shell::read;
 pub(crate) const NO_GO: &str = "no Go 1.24 or newer (https://go.dev/dl, or in /usr/local/go)";
 const NEEDED: (u32, u32) = (1, 24);
 
-/// One that is new enough.
+/// A Go toolchain that is new enough.
 pub(crate) struct Go(PathBuf);
 
 impl Go {
@@ -27,7 +27,7 @@ impl Go {
         })
     }
 
-    /// To be run there; it fetches no other version of itself.
+    /// Returns a command to run in this folder; it fetches no other version of itself.
     pub(crate) fn within(&self, folder: &Path) -> Command {
         let mut command = Command::new(&self.0);
         command.current_dir(folder).env("GOTOOLCHAIN", "local");

@@ -37,7 +37,7 @@ pub(crate) fn serving(count: u32, flags: &[&str]) -> Result<Nodes, Failed> {
     Ok(nodes)
 }
 
-/// The same in a network whose links can be cut.
+/// Starts serving nodes in a network whose links can be cut.
 pub(crate) fn serving_in(network: &Network, count: u32, flags: &[&str]) -> Result<Nodes, Failed> {
     let mut nodes = Nodes::in_network(&program(), PREFIX, network, count, flags)?;
     nodes.wait_until_all_serve()?;

@@ -267,7 +267,7 @@ impl Page {
         Ok(())
     }
 
-    /// Nothing is cut off, overlaps, or cannot be read.
+    /// Checks that nothing is cut off, overlaps, or is unreadable.
     fn sound(&mut self, looks: &str) -> Result<(), Failed> {
         let faults = self.browser.eval(LAYOUT)?;
         match faults.as_array() {
@@ -537,7 +537,8 @@ impl Page {
         )
     }
 
-    /// One signal ends the demo in order: the page says so, nothing is lost, and nothing is left.
+    /// A signal ends the demo in order: the page says so, nothing is lost, and nothing is left
+    /// over.
     fn end(mut self) -> Result<(), Failed> {
         self.demo.signal(Signal::INT)?;
         let ended =

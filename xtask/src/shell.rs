@@ -41,7 +41,7 @@ pub(crate) fn release(name: &str) -> PathBuf {
     target().join("release").join(name)
 }
 
-/// The same in the profile that the task was asked for: `release`, or that of `cargo test` with
+/// Returns the program in the requested profile: `release`, or that of `cargo test` with
 /// `QUORATE_PROFILE=dev`, where everything is built already.
 pub(crate) fn program(name: &str) -> PathBuf {
     let folder = if is_dev() { "debug" } else { "release" };
@@ -68,7 +68,7 @@ pub(crate) fn cargo(words: &[&str]) -> Result<(), Failed> {
     cargo_with(words, &[])
 }
 
-/// The same with more environment.
+/// Runs cargo with more environment.
 pub(crate) fn cargo_with(words: &[&str], variables: &[(&str, &str)]) -> Result<(), Failed> {
     let program = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(program);

@@ -67,7 +67,7 @@ struct Citation {
 #[derive(Default)]
 struct Book {
     rules: BTreeSet<String>,
-    /// With the file of each.
+    /// Citations, with the file of each.
     cited: Vec<(String, Citation)>,
     /// Named in a table of the divergences; `era-*` stands for all of that name.
     differently: BTreeSet<String>,

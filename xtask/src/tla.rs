@@ -58,7 +58,7 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     }
 }
 
-/// All that have bounds.
+/// Returns all modules that have bounds.
 fn modules() -> Result<BTreeSet<String>, Failed> {
     let mut names = BTreeSet::new();
     for entry in fs::read_dir(root().join(FOLDER))? {

@@ -89,7 +89,7 @@ fn is_wanted(name: &str, names: &[&str]) -> bool {
     names.is_empty() || names.iter().any(|word| name.contains(word))
 }
 
-/// Everything that was seen, to look at later.
+/// Keeps all results, to look at later.
 fn keep(name: &str, json: &Value) -> Result<(), Failed> {
     let folder = shell::target().join("tuner");
     fs::create_dir_all(&folder)?;

@@ -213,7 +213,7 @@ fn exchange(row: &Row, old: &Path, new: &Path, seed: u64) -> io::Result<usize> {
     Ok(compared.keys)
 }
 
-/// This program takes the place of the one that runs on a node.
+/// Replaces the program that runs on a node with this one.
 fn install(
     nodes: &mut Nodes,
     row: &Row,
@@ -240,7 +240,7 @@ fn level(nodes: &Nodes) -> io::Result<Vec<u16>> {
     levels.ok_or_else(|| io::Error::other("a node does not answer"))
 }
 
-/// One level after the other, until all nodes are at the newest.
+/// Raises one level after the other, until all nodes are at the newest.
 fn raise(nodes: &Nodes, new: &Path, certificates: Option<&PathBuf>) -> io::Result<()> {
     let admin = nodes.admin_addresses().join(",");
     wait::at_most(PATIENCE, "all nodes to be at the newest level", || {

@@ -32,7 +32,8 @@ const USER: &str = "65534";
 /// Limits under which skips allowed elsewhere are allowed here.
 const LIMITS: &str =
     "umask 077; ulimit -Sn 1024; ulimit -l 8192; unset QUORATE_NO_SKIPS; exec \"$@\"";
-/// Nothing of ours may be left in what all share.
+/// Runs with a BPF file system of its own, and checks that nothing of ours is left in what all
+/// share.
 const MOUNTED: &str = "mount -t bpf bpf /sys/fs/bpf && \"$@\" && test ! -e /sys/fs/bpf/quorate";
 
 /// Runs the task.

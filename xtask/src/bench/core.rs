@@ -21,7 +21,7 @@ pub(crate) const CASES: [(&str, f64); 6] = [
 ];
 const RUNS: usize = 5;
 
-/// One case.
+/// Row of a case.
 #[derive(Serialize)]
 struct Row {
     case: &'static str,

@@ -42,7 +42,7 @@ const STAGES: [(&str, &str, &[&str]); 4] = [
     ("volatile", "lsm", &["--appendonly", "no"]),
 ];
 
-/// One run of redis-benchmark.
+/// Result of a run of redis-benchmark.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Run {
     per_second: f64,
@@ -182,7 +182,7 @@ fn row(
     Ok(row)
 }
 
-/// One run; an error reply fails it.
+/// Runs redis-benchmark once; an error reply fails it.
 fn benchmark(
     port: u16,
     command: &str,

@@ -28,7 +28,7 @@ const VALUE: usize = 1024;
 const PASSES: usize = 4;
 /// A tenth of a second: the slowest one is judged.
 const WINDOW: Duration = Duration::from_millis(100);
-/// Before the first newcomer comes; its windows are not judged.
+/// Time before the first newcomer; its windows are not judged.
 const WARM: Duration = Duration::from_secs(1);
 /// Required share of the throughput without a replacement.
 const WANTED: f64 = 0.80;

@@ -139,7 +139,7 @@ struct Beside {
     /// Duration of the snapshot, and its bytes.
     took: Duration,
     bytes: u64,
-    /// Before it, and what it added at most.
+    /// Memory before it, and the most that it added.
     rss: f64,
     grows: f64,
 }

@@ -28,7 +28,7 @@ fn request(key: u64, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// One connection, and what came of its replies.
+/// A connection, and its replies.
 struct Replies {
     stream: TcpStream,
     buffer: Vec<u8>,
@@ -63,7 +63,7 @@ fn connect(address: &str) -> Result<TcpStream, Failed> {
     Ok(stream)
 }
 
-/// These keys, one after the other, a fixed number outstanding. Says how many per second.
+/// Writes these keys, one after the other, a fixed number outstanding. Returns the rate per second.
 pub(super) fn fill(address: &str, keys: Range<u64>) -> Result<f64, Failed> {
     let (end, mut next) = (keys.end, keys.start);
     let mut key = move || {
@@ -150,7 +150,7 @@ pub(super) fn steadily(
 
 /// Latencies of a load at fixed moments.
 pub(super) struct Latencies {
-    /// From the moment at which a command was meant to be sent to its reply; in order.
+    /// Latencies from the moment at which a command was meant to be sent to its reply; in order.
     sorted_us: Vec<f64>,
     /// The longest time by which one was sent late.
     pub(super) late_ms: f64,

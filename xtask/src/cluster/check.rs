@@ -85,7 +85,7 @@ impl Checker {
         Ok((verdict, text))
     }
 
-    /// The same history with a lie must be refused, or this checker proves nothing.
+    /// Checks that the same history with a lie is refused, or this checker proves nothing.
     pub(crate) fn refuses_lies(&self, history: &[Operation]) -> Result<(), Failed> {
         let folder = tempfile::tempdir()?;
         interrupt::register(Vec::new(), folder.path());

@@ -63,7 +63,7 @@ fn series(nodes: &mut Nodes, blow: Blow) -> Result<(u128, u128), Failed> {
     Ok((median, worst))
 }
 
-/// When an acknowledged write was sent, and when its reply came.
+/// Times of an acknowledged write and its reply.
 type Write = (Instant, Instant);
 
 fn measure(nodes: &mut Nodes, blow: Blow) -> Result<Duration, Failed> {

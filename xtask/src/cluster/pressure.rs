@@ -27,9 +27,9 @@ use crate::{
 /// Duration of the test.
 #[derive(Clone, Copy)]
 pub(super) struct Size {
-    /// Until nodes know how late they are here.
+    /// Time until nodes know how late they are here.
     learn: Duration,
-    /// From then on no leader may change.
+    /// Time from then on in which no leader may change.
     time: Duration,
     /// The test starts over if one did: another user of the machine may have held all nodes for
     /// longer than they tolerate.

@@ -32,7 +32,7 @@ pub(super) fn run(kills: u64, seed: Option<u64>) -> Result<(), Failed> {
     Ok(())
 }
 
-/// One cluster.
+/// Runs one cluster.
 pub(super) fn one(store: &str, kills: u64, seed: u64) -> Result<(), Failed> {
     let began = Instant::now();
     let flags = ["--store", store, "--client-timeout-ms", CLIENT_TIMEOUT_MS];

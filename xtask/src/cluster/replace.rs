@@ -66,7 +66,7 @@ fn all() -> Result<(), Failed> {
     Ok(())
 }
 
-/// One replacement for each step, with this one killed there.
+/// Runs a replacement for each step, with this role killed there.
 fn kills(role: Role) -> Result<(), Failed> {
     let began = Instant::now();
     let mut nodes = nodes::serving(NODES, &nodes::SMALL_LOGS)?;

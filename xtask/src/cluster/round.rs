@@ -1,4 +1,4 @@
-//! One run: a cluster, clients, faults, and then the question whether anybody was lied to.
+//! A run: a cluster, clients, faults, and then the check whether any client received a wrong reply.
 
 use std::{
     collections::BTreeSet,

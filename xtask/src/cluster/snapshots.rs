@@ -45,7 +45,7 @@ enum Step {
     Loading,
     /// The node has begun to receive a peer's snapshot.
     Asked,
-    /// Some of it is there.
+    /// A part of it has arrived.
     Received,
     /// The switch to the peer's snapshot was made.
     Installed,
@@ -135,7 +135,7 @@ impl Field {
         said.join("\n")
     }
 
-    /// Everything that was acknowledged is on every node.
+    /// Checks that everything that was acknowledged is on every node.
     fn compare(mut self) -> Result<String, Failed> {
         let acknowledged = self.writers.acknowledged();
         let written = self.writers.end()?;
@@ -309,7 +309,7 @@ impl Moment {
         }
     }
 
-    /// Since it started, which was for this moment.
+    /// Returns whether it has installed a snapshot since it started, which was for this moment.
     fn has_installed(&self, field: &Field) -> bool {
         let installed = field.nodes.metric(self.id, INSTALLED);
         installed.is_ok_and(|installed| installed > 0)

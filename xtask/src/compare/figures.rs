@@ -3,7 +3,7 @@
 /// A share of late commands that a result may have.
 const LATE_SHARE_MAX: f64 = 0.01;
 
-/// One load on one system.
+/// Measurement of a load on a system.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Measured {
     pub(super) per_second: f64,
@@ -21,14 +21,14 @@ pub(super) struct Measured {
     pub(super) first_error: Option<String>,
     /// Microseconds of CPU per command, of all processes of the system together.
     pub(super) cpu_us: f64,
-    /// The same of the load generator.
+    /// CPU time of the load generator.
     pub(super) load_cpu_us: f64,
     /// The share of the machine that anybody else took, 0 to 1.
     pub(super) foreign_cpu: f64,
 }
 
 impl Measured {
-    /// From `name=number` words.
+    /// Parses `name=number` words.
     pub(super) fn parse(words: &str) -> Option<Self> {
         let number = |name: &str| -> Option<f64> {
             let mut pairs = words.split_whitespace().filter_map(|word| word.split_once('='));
@@ -82,7 +82,7 @@ impl Measured {
         self.late_share > LATE_SHARE_MAX
     }
 
-    /// For a line of progress.
+    /// Formats the trouble for a line of progress.
     pub(super) fn shown_trouble(&self) -> String {
         let trouble = self.latency_trouble();
         trouble.map_or_else(String::new, |trouble| format!(", NO RESULT: {trouble}"))
@@ -106,7 +106,7 @@ pub(super) struct Applied {
     pub(super) by_most: u64,
 }
 
-/// One system in one round.
+/// A system's turn in a round.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Turn {
     pub(super) system: String,
@@ -221,7 +221,7 @@ impl Results {
     }
 }
 
-/// Some figures, sorted.
+/// Figures, sorted.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Spread(Vec<f64>);
 

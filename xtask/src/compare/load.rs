@@ -18,8 +18,8 @@ use super::{
 };
 use crate::shell::Failed;
 
-/// As with `nice`. Not a real-time priority: that keeps the kernel's own threads from finishing the
-/// writes of the system that is measured.
+/// Priority as with `nice`. Not a real-time priority: that keeps the kernel's own threads from
+/// finishing the writes of the system that is measured.
 const LOAD_PRIORITY: i32 = -10;
 
 /// Offered load.
@@ -31,7 +31,7 @@ pub(super) enum Offer {
     Open(u64),
 }
 
-/// One load.
+/// A load to run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Ask {
     pub(super) offer: Offer,

@@ -59,7 +59,7 @@ struct Wish {
     duration: Duration,
     repeat: usize,
     only: Vec<String>,
-    /// Without an ending.
+    /// Path of the report, without an extension.
     out: Option<PathBuf>,
     json: Option<Json>,
 }

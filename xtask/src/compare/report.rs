@@ -1,4 +1,4 @@
-//! One report for people and one for programs.
+//! The reports: one to read, and one for programs.
 
 mod document;
 mod markdown;

@@ -30,7 +30,7 @@ pub(super) enum Start {
     Quorate(&'static [&'static str]),
     /// etcd's own server.
     Etcd,
-    /// One process, not replicated.
+    /// A single process, not replicated.
     Redis,
     /// A program that keeps to the flags and words of bench-compare/README.md.
     /// With more flags of its own.
@@ -48,12 +48,12 @@ pub(super) enum Protocol {
     EtcdPuts,
 }
 
-/// One system in one class.
+/// A system in one class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct System {
     pub(super) name: &'static str,
     pub(super) class: &'static str,
-    /// In a line.
+    /// Description in a line.
     pub(super) what: &'static str,
     pub(super) version: &'static str,
     pub(super) transport: &'static str,
@@ -65,9 +65,9 @@ pub(super) struct System {
     pub(super) build: Build,
     pub(super) start: Start,
     pub(super) protocol: Protocol,
-    /// Which of ours it is compared with, in the same class.
+    /// Systems of ours that it is compared with, in the same class.
     pub(super) beside: &'static [&'static str],
-    /// Only if it is asked for by name.
+    /// Runs only if it is named.
     pub(super) is_extra: bool,
 }
 
@@ -140,7 +140,7 @@ const OMNIPAXOS: System = System {
     is_extra: false,
 };
 
-/// One command is one entry.
+/// Flags that make one command one entry.
 const PLAIN: &[&str] = &["--commands-per-entry", "1"];
 const OPENRAFT_PLAIN: System = System {
     name: "openraft-plain",
@@ -261,7 +261,7 @@ pub(super) const SYSTEMS: &[System] = &[
 ];
 
 impl System {
-    /// As in reports: `name/class`.
+    /// Returns the id used in reports: `name/class`.
     pub(super) fn id(&self) -> String {
         format!("{}/{}", self.name, self.class)
     }

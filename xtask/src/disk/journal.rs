@@ -32,7 +32,7 @@ pub(crate) enum Cut {
     Torn,
     /// A write that was not flushed is lost, a later one is kept.
     Reordered,
-    /// One write that the disk called durable is lost.
+    /// A write that the disk reported as durable is lost.
     LostOne,
     /// All writes from one on are lost, whatever the disk said.
     LostTail,

@@ -59,7 +59,7 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    /// With what is removed in a folder next to the root.
+    /// Creates an empty list, with removed files in a folder next to the root.
     pub(crate) fn new(root: &Path) -> io::Result<Self> {
         let removed = root.with_extension("removed");
         fs::create_dir(&removed)?;
@@ -269,7 +269,7 @@ mod tests {
     }
 
     impl Stage {
-        /// With durable files.
+        /// Creates a folder with durable files.
         fn new(durable: &[&str]) -> Self {
             let folder = tempfile::tempdir().unwrap();
             let root = folder.path().join("root");

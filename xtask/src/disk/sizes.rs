@@ -18,7 +18,7 @@ struct Size {
 pub(crate) struct Sizes(Vec<Size>);
 
 impl Sizes {
-    /// Does what sets the size of a file.
+    /// Runs the operation that sets the size of a file.
     pub(crate) fn set(
         &mut self,
         open: &File,

@@ -43,7 +43,7 @@ pub(crate) struct State {
     lies: bool,
     /// Number of writes to misdirect.
     astray: u32,
-    /// Nothing that is written to the files in question is answered any more.
+    /// Writes to the files in question are not answered any more.
     holds: bool,
     held: Vec<Held>,
     dice: Dice,
@@ -70,7 +70,7 @@ impl State {
         })
     }
 
-    /// From here on it does this wrong.
+    /// Injects this fault from here on.
     pub(crate) fn arm(&mut self, fault: &str, chosen: &str, seed: u64) -> Result<(), String> {
         let (cut, lies, astray) = match fault {
             "torn" => (Cut::Torn, false, 0),
@@ -205,7 +205,7 @@ impl State {
         Ok(())
     }
 
-    /// To another place of the file, or to this place of the file next to it.
+    /// Writes to another place of the file, or to this place of the file next to it.
     fn write_astray(
         &mut self,
         open: &File,

@@ -1,5 +1,5 @@
-//! One kind of file, one fault, one node of three: judges what clients saw, and records what the
-//! node said.
+//! A trial of one kind of file, one fault, one node of three: judges what clients saw, and records
+//! what the node reported.
 
 use std::{
     collections::BTreeSet,
@@ -284,8 +284,8 @@ impl Row {
         self.restarted(nodes, victim, done, before, found, clients, checker)
     }
 
-    /// Does what makes a node write such files until the condition is met, or it is clear that it
-    /// will not be.
+    /// Makes a node write such files until the condition is met, or it is clear that it will not
+    /// be.
     fn until(
         &self,
         nodes: &mut Nodes,
@@ -398,7 +398,7 @@ impl Row {
         Ok(outcome)
     }
 
-    /// Everything that was acknowledged, on all nodes that are left.
+    /// Compares everything that was acknowledged, on all nodes that are left.
     fn compare(
         &self,
         nodes: &mut Nodes,

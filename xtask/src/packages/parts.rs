@@ -83,7 +83,7 @@ struct Dependency {
 
 #[derive(Deserialize)]
 struct Kind {
-    /// None for what is linked; `dev` or `build`.
+    /// `None` for what is linked; `dev` or `build`.
     kind: Option<String>,
 }
 
@@ -100,7 +100,7 @@ struct Locked {
 }
 
 impl Parts {
-    /// As this tree builds the programs for that machine.
+    /// Lists the parts as this tree builds the programs for that machine.
     pub(crate) fn of(root: &Path, machine: &Machine) -> Result<Self, Failed> {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let platform = format!("{}-unknown-linux-gnu", machine.rpm);

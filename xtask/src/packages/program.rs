@@ -35,9 +35,9 @@ pub(crate) struct Program {
 /// A processor, as each kind of package calls it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Machine {
-    /// For Debian and for container images.
+    /// Name for Debian and for container images.
     pub(crate) debian: &'static str,
-    /// For RPM.
+    /// Name for RPM.
     pub(crate) rpm: &'static str,
 }
 

@@ -1,5 +1,5 @@
-//! Which release is packaged: version, commit, what it is built of, and the time that all files
-//! get, so that the same commit gives the same bytes.
+//! The packaged release: version, commit, its sources, and the time that all files get, so that the
+//! same commit gives the same bytes.
 
 use std::{env, path::Path, process::Command};
 
@@ -9,7 +9,7 @@ use crate::{failed::Failed, parts::Parts, program::Machine};
 /// <https://reproducible-builds.org/specs/source-date-epoch/>.
 const TIME: &str = "SOURCE_DATE_EPOCH";
 
-/// One release.
+/// A release.
 #[derive(Clone, Debug)]
 pub(crate) struct Release {
     pub(crate) version: String,

@@ -90,7 +90,8 @@ mod tests {
         names.filter(|name| name.starts_with(b".debug_info")).count()
     }
 
-    /// This program has at least the debug information of the standard library.
+    /// A stripped program runs, and its debug information is found by its build ID. This program
+    /// has at least that of the standard library.
     #[test]
     fn a_program_runs_without_its_debug_information_which_is_found_by_its_build_id() {
         let own = env::current_exe().unwrap();

@@ -34,7 +34,7 @@ pub(crate) enum What {
 }
 
 impl Tree {
-    /// In the order of archives.
+    /// Returns all entries in the order of archives.
     pub(crate) fn all(&self) -> Iter<'_, String, Entry> {
         self.0.iter()
     }
@@ -51,7 +51,7 @@ impl Tree {
         self.put(path, What::Folder, mode, owner);
     }
 
-    /// With the folders above it.
+    /// Adds an entry with the folders above it.
     fn put(&mut self, path: &str, what: What, mode: u32, owner: u32) {
         for (at, _) in path.match_indices('/') {
             let folder = Entry { what: What::Folder, mode: 0o755, owner: 0 };

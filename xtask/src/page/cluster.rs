@@ -151,7 +151,7 @@ impl Page {
         )
     }
 
-    /// Nothing is cut off, overlaps, or cannot be read.
+    /// Checks that nothing is cut off, overlaps, or is unreadable.
     fn sound(&mut self, looks: &str) -> Result<(), Failed> {
         let faults = self.browser.eval(LAYOUT)?;
         match faults.as_array() {

@@ -32,7 +32,7 @@ const SHIFTS_MS: [i64; 6] =
     [24 * HOUR_MS, -24 * HOUR_MS, 2 * HOUR_MS, -2 * HOUR_MS, 15 * SECOND_MS, -15 * SECOND_MS];
 /// A key that lives for so long is there at the end of a cycle, if no clock could shorten its life.
 const LONG_S: u32 = 1800;
-/// One that lives for so long is gone by then, or soon.
+/// Lifetime of a short key: it is gone by then, or soon.
 const SHORT_S: u32 = 5;
 
 /// Library that makes clocks jump.
@@ -145,7 +145,7 @@ impl Deadlines {
         Ok(Self { long, short })
     }
 
-    /// On each node the long ones are there, and the short ones go.
+    /// Checks that on each node the long ones exist, and the short ones expire.
     pub(super) fn judge(&self, nodes: &Nodes) -> io::Result<()> {
         for address in nodes.client_addresses() {
             for key in &self.long {

@@ -1,4 +1,4 @@
-//! One of the long-lived clusters, and what a cycle does to it.
+//! A long-lived cluster, and the actions of a cycle on it.
 
 use std::{
     fs::{self, File},
@@ -93,7 +93,7 @@ pub(super) struct Done {
     pub(super) jumped: u64,
     /// Keys that were compared on each node.
     pub(super) keys: u64,
-    /// The same of bytes of streams.
+    /// Bytes of streams that were compared.
     pub(super) stream_bytes: u64,
 }
 
@@ -111,7 +111,7 @@ pub(super) struct Means {
 pub(super) struct Cluster {
     pub(super) kind: &'static Kind,
     pub(super) done: Done,
-    /// One for each cycle.
+    /// Samples, one for each cycle.
     pub(super) samples: Vec<Sample>,
     nodes: Nodes,
     plan: Plan,
@@ -219,7 +219,7 @@ impl Cluster {
         self.compare(writing)
     }
 
-    /// One of the members makes room.
+    /// Replaces one of the members.
     fn replace(&mut self, spec: process::Spec, writing: &mut Writing) -> io::Result<()> {
         let ids = self.nodes.ids();
         let old = ids[self.dice.index(ids.len())];

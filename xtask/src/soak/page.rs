@@ -27,12 +27,12 @@ pub(super) struct Page {
     path: PathBuf,
     seed: u64,
     time: Duration,
-    /// For each cluster, what was done when an hour ended.
+    /// Work done when an hour ended, for each cluster.
     hours: Vec<Vec<Done>>,
 }
 
 impl Page {
-    /// In this folder.
+    /// Creates the page in this folder.
     pub(super) fn new(place: &Path, seed: u64, time: Duration) -> io::Result<Self> {
         let page = Self { path: place.join("index.html"), seed, time, hours: Vec::new() };
         fs::write(&page.path, "the first cycle has not ended\n")?;

@@ -33,7 +33,7 @@ pub(super) struct Sample {
     pub(super) p99_ms: f64,
 }
 
-/// One of them.
+/// Selects one figure.
 type Of = fn(&Sample) -> f64;
 
 /// Figures that are drawn and judged: name, value, and the increase that does not count as growth.

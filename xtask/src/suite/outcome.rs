@@ -2,7 +2,7 @@
 
 use super::known::{Known, Reason};
 
-/// One unit.
+/// Results of a unit.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Unit {
     pub(super) name: String,
@@ -20,7 +20,7 @@ pub(crate) struct Unit {
 }
 
 impl Unit {
-    /// One whose tests have not been run.
+    /// Creates a unit whose tests have not been run.
     pub(crate) fn new(name: &str) -> Self {
         Self { name: name.to_owned(), ..Self::default() }
     }

@@ -11,12 +11,12 @@
 
 use crate::shell::Failed;
 
-/// When a check is run.
+/// Size of a check, which decides when it is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Size {
-    /// For every change.
+    /// Run for every change.
     Small,
-    /// At night.
+    /// Run at night.
     Large,
 }
 
@@ -25,11 +25,11 @@ pub(super) enum Size {
 pub(super) enum Expected {
     /// All invariants hold.
     Holds,
-    /// This one does not.
+    /// This invariant does not hold.
     Breaks(String),
 }
 
-/// One run of TLC.
+/// A run of TLC.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Check {
     pub(super) module: String,
@@ -121,7 +121,7 @@ fn settings(text: &str) -> Result<Vec<(&str, String)>, Failed> {
     Ok(settings)
 }
 
-/// The same bounds with other constants, and one invariant if that is to break.
+/// Changes constants of the bounds, and leaves one invariant if that is to break.
 fn changed(
     plain: &[&str],
     settings: &[(&str, String)],

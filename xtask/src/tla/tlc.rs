@@ -1,4 +1,4 @@
-//! One run of TLC, and what it says.
+//! A run of TLC, and its result.
 
 use std::{
     fs::{self, File},
@@ -16,7 +16,7 @@ use crate::shell::Failed;
 
 /// Small bounds are done long before.
 const SMALL_MAX: Duration = Duration::from_secs(60);
-/// Between two looks at a run.
+/// Interval of looks at a run.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Result of a run.

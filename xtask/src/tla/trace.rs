@@ -12,7 +12,7 @@ use crate::shell::Failed;
 /// A trace that can be checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Trace {
-    /// As a record of the module.
+    /// The trace as a record of the module.
     pub(super) text: String,
     pub(super) steps: u64,
 }

@@ -22,7 +22,7 @@ use crate::{nodes, shell::Failed};
 
 /// Smallest ratio of the own choice to the fixed one.
 const LEAST: f64 = 0.90;
-/// From the beginning; the fixed one gets it too.
+/// Time of load from the beginning, for both choices.
 const SETTLE: Duration = Duration::from_secs(4);
 /// Turns of a pair, each with a warm-up.
 const TURNS: usize = 12;

@@ -1,4 +1,4 @@
-//! One load of `quorate bench` on nodes that run, and what it says of it.
+//! A load of `quorate bench` on running nodes, and its report.
 
 use std::{
     io::Read as _,
@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::watch::Watch;
 use crate::{nodes::program, shell::Failed};
 
-/// Between two looks at the processes.
+/// Interval of looks at the processes.
 const LOOK: Duration = Duration::from_millis(50);
 /// Windows of `over_time` in a second.
 pub(super) const WINDOWS_PER_SECOND: usize = 10;
@@ -55,7 +55,7 @@ pub(super) struct Row {
     pub(super) over_time: Vec<f64>,
     /// All good replies.
     pub(super) done: f64,
-    /// As it came.
+    /// The report as received.
     pub(super) raw: Value,
 }
 

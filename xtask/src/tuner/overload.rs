@@ -30,7 +30,7 @@ struct Scenario {
     /// Few: an open loop sends what is due on each every 20 us, and a node that gets two commands
     /// at a time has more to do with each than in a closed loop.
     connections: u32,
-    /// To all nodes in turns, of which two forward; or to the leader alone.
+    /// Sends to all nodes in turns, of which two forward; or to the leader alone.
     to_all: bool,
 }
 
@@ -82,7 +82,7 @@ const GROWTH_MIB: f64 = 16.0;
 /// clients, 2 x 48 of peers).
 const QUEUES_MIB: f64 = 832.0;
 
-/// One load of a round.
+/// A load of a round.
 struct Point {
     round: usize,
     /// 0 is the closed loop.
@@ -219,7 +219,7 @@ impl Point {
         self.shares.generator + self.shares.waited >= GENERATOR_FULL
     }
 
-    /// From acceptance to reply.
+    /// Returns the time from acceptance to reply.
     fn inside_ms(&self) -> f64 {
         let us = self.tuning["measured"]["latency_us"].as_f64();
         us.unwrap_or(f64::NAN) / 1e3

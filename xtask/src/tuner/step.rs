@@ -50,7 +50,7 @@ const fn phase(name: &'static str, value_bytes: u32, outstanding: u32) -> Phase 
 
 /// Duration of each phase.
 const DURATION: Duration = Duration::from_secs(5);
-/// Before the first.
+/// Idle time before the first phase.
 const IDLE: Duration = Duration::from_secs(1);
 const CONNECTIONS: u32 = 4;
 /// Windows of a phase's last two seconds, whose mean is its final level.
@@ -68,7 +68,7 @@ struct Seen {
     tuning: Value,
 }
 
-/// One turn: all phases, and what the leader logged.
+/// A turn: all phases, and what the leader logged.
 struct Turn {
     phases: Vec<Seen>,
     changes: Vec<String>,

@@ -5,7 +5,7 @@ use std::{fs, path::Path, time::Instant};
 use quorate_testbed::usage::Usage;
 use serde_json::{Value, json};
 
-/// One look.
+/// Usage at a moment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Point {
     /// Seconds since the first look.
@@ -79,7 +79,7 @@ impl Watch {
         peak(&self.points)
     }
 
-    /// For the file of raw figures.
+    /// Returns the usage for the file of raw figures.
     pub(super) fn json(&self) -> Value {
         let point = |point: &Point| {
             json!([point.at_s, point.rss_mib, point.nodes_s, point.generator_s, point.waited_s])

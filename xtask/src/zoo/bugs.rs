@@ -41,7 +41,7 @@ impl Area {
         Self::State,
     ];
 
-    /// For people.
+    /// Returns the title for readers.
     pub(super) const fn title(self) -> &'static str {
         match self {
             Self::Elections => "Elections",
@@ -119,7 +119,7 @@ pub(super) struct Found {
     pub(super) earlier: bool,
 }
 
-/// By the name of the mutant or of the test.
+/// Findings by the name of the mutant or of the test.
 pub(super) type Record = BTreeMap<String, Found>;
 
 #[derive(Deserialize)]

@@ -111,8 +111,8 @@ fn stories_name_what_exists_and_are_short() {
     }
 }
 
-/// Which crates of the workspace a manifest depends on, and whether each is optional. Not for its
-/// tests.
+/// Returns the workspace crates that a manifest depends on, and whether each is optional.
+/// Dependencies of its tests are left out.
 fn dependencies(manifest: &str) -> Vec<(String, bool)> {
     let mut section = "";
     let mut found = Vec::new();

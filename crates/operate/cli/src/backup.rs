@@ -52,7 +52,7 @@ pub(crate) struct BackupArgs {
 pub(crate) struct Report {
     /// The cluster that it is of.
     pub(crate) cluster: String,
-    /// Everything that was decided below this slot is in it.
+    /// Slot below which the backup contains every decision.
     pub(crate) decided: u64,
     /// Size of the file.
     pub(crate) bytes: u64,
@@ -160,7 +160,7 @@ fn to_file(args: &BackupArgs, part: &Path) -> Result<Checked, Problem> {
     Ok(checked)
 }
 
-/// Has the node make one, and writes down what it sends; all of it is checked on the way.
+/// Requests a backup from the node, and writes what it sends; all of it is checked on the way.
 fn take<W: Write>(args: &BackupArgs, to: W) -> Result<(Checked, W), Problem> {
     let admin = args.admin.as_str();
     let at = snapshot::status(admin)?.applied;
@@ -211,7 +211,7 @@ fn refused(status: u16, refusal: client::Refusal) -> Problem {
     problem
 }
 
-/// Nothing is known of the node's state by that, but that it did not arrive.
+/// Describes a failed transfer, which says nothing about the node's state.
 fn broke(admin: &str, bad: &Bad) -> Problem {
     let what = match bad {
         Bad::NotABackup | Bad::Newer(_) => {

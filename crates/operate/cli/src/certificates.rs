@@ -16,7 +16,7 @@ use crate::watched;
 /// Interval of warnings about a certificate that is invalid or about to expire.
 const EVERY_S: i64 = 24 * 3600;
 
-/// From now on, in a thread of its own.
+/// Reloads and checks the certificates from now on, in a thread of its own.
 pub(crate) fn follow(trust: Trust) -> io::Result<()> {
     let mut told = Told::default();
     told.look(&trust, unix_s(), false);

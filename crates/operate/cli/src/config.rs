@@ -52,7 +52,7 @@ const SNAPSHOT_RATIO: Number = Number::between(1, 1000, Unit::Count);
 const LOG_MAX: Number = Number::between(256 << 20, 1 << 50, Unit::Bytes);
 const SCRUB_EVERY: &str = "off, or a time from 1m to 3650d, such as 7d, 12h or 30m";
 const SCRUB_PACE: &str = "bytes per second, at least 64 KiB, such as 50MB or 64MiB";
-/// With less a snapshot takes longer than the log takes to grow.
+/// Below this a snapshot takes longer than the log takes to grow.
 const TRANSFER_LIMIT: Number = Number::at_least(64 << 10, Unit::BytesPerSecond);
 /// Anything longer is a slip of the keyboard.
 const HOUR_MS: Number = Number::between(1, 3_600_000, Unit::Milliseconds);
@@ -73,7 +73,7 @@ pub(crate) struct StartConfig {
     pub(crate) raising: Raising,
     pub(crate) client: String,
     pub(crate) peer: Option<String>,
-    /// If neither this nor a list of the members says where.
+    /// Peer address if neither this nor a list of the members gives one.
     pub(crate) peer_default: String,
     pub(crate) admin: String,
     pub(crate) stream: Option<String>,
@@ -200,13 +200,13 @@ impl Store {
         }
     }
 
-    /// As a folder calls it.
+    /// Parses the name used in a folder.
     pub(crate) fn named(name: &str) -> Option<Self> {
         let all = [Self::Lsm, Self::Memory, Self::None, Self::EtcdLsm, Self::EtcdMemory];
         all.into_iter().find(|store| store.name() == name)
     }
 
-    /// As the flag calls it, which names the place alone.
+    /// Parses the flag's name, which gives the place alone.
     pub(crate) fn flag(text: &str) -> Option<Self> {
         Self::named(text).filter(|store| store.service() == Service::Kv)
     }
@@ -558,7 +558,7 @@ mod tests {
         assert_eq!(device(&["--plane", "kernel", "--device", "tc"]), Device::Tc);
     }
 
-    /// As the page has them.
+    /// Switches take a value or none, as the page documents.
     #[test]
     fn a_switch_takes_its_value_or_none() {
         for (flags, expected) in [
@@ -589,7 +589,7 @@ mod tests {
         assert_eq!(snapshots, (2, 8 << 30, None));
     }
 
-    /// One word for four addresses; what is nearer to who gives the command counts for more.
+    /// One setting for four addresses; the source nearest to the user wins.
     #[test]
     fn a_node_listens_at_one_address_with_the_usual_ports() {
         let of = |flags: &str, variables: &[(&str, &str)]| {

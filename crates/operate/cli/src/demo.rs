@@ -41,7 +41,7 @@ const NODES: u32 = 3;
 const WRITERS: usize = 6;
 /// A step that takes longer has failed.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Between two looks at the cluster.
+/// Interval of looks at the cluster.
 const PAUSE: Duration = Duration::from_millis(20);
 /// Description of the writers' work.
 const THROUGH_ALL: &str = "writing through every node";
@@ -391,7 +391,7 @@ impl Demo {
         }
     }
 
-    /// From here on the nodes go on without this process, if that was asked for.
+    /// Lets the nodes continue without this process, if requested.
     fn keep(&mut self) -> (Vec<Kept>, Option<PathBuf>) {
         if !self.keep {
             return (Vec::new(), None);

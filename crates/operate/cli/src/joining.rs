@@ -28,7 +28,7 @@ use crate::output::progress;
 const CONNECT_WAIT: Duration = Duration::from_secs(2);
 /// An answer: the asked node dials back, looks names up, and waits for the log.
 const ANSWER_WAIT: Duration = Duration::from_secs(30);
-/// Between attempts.
+/// Pause between attempts.
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// Looks without a leader before the operator is notified.
@@ -36,7 +36,7 @@ const UNLED_MAX: u32 = 10;
 
 /// Peer address of this node.
 pub(crate) struct Here {
-    /// As the operator gave it, if that leads somewhere.
+    /// The operator's setting, if it can be dialled.
     given: Option<String>,
     bound: SocketAddr,
 }

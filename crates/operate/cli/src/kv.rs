@@ -56,7 +56,7 @@ fn changes(name: &[u8]) -> bool {
     found.is_some_and(|spec| spec.can_be_numbered() && !spec.flags.contains(&"readonly"))
 }
 
-/// For people: a value for each line.
+/// Formats a reply for the user: a value for each line.
 fn lines(reply: &Reply) -> String {
     match reply {
         Reply::Array(replies) if replies.is_empty() => "(empty)".to_owned(),

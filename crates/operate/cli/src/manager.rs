@@ -26,9 +26,9 @@ use crate::output::progress;
 const SOCKET: &str = "NOTIFY_SOCKET";
 const WATCHDOG: &str = "WATCHDOG_USEC";
 const WATCHDOG_OF: &str = "WATCHDOG_PID";
-/// By then a node that starts has come further, or said that it waits.
+/// Time within which a starting node has made progress, or reported that it waits.
 const EXTENSION: Duration = Duration::from_mins(2);
-/// Between two lines that say the same: that it starts, and what the node is.
+/// Interval of equal lines: that it starts, and what the node is.
 const EVERY: Duration = Duration::from_secs(5);
 /// A manager that reads nothing must not hold up a node.
 const SEND_WAIT: Duration = Duration::from_secs(5);

@@ -36,14 +36,14 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// One error: what happened, and what to do about it.
+/// An error: what happened, and what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// Exit code for this problem.
     pub exit: Exit,
-    /// For programs: lower-case words joined by `_`.
+    /// Code for programs: lower-case words joined by `_`.
     pub code: &'static str,
-    /// For people.
+    /// Message for the user.
     pub message: String,
     /// Suggested remedy; may be empty.
     pub hint: String,
@@ -75,7 +75,7 @@ impl Problem {
         error_json(self.code, &self.message, &self.hint)
     }
 
-    /// The same with a hint.
+    /// Adds a hint.
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = hint.into();
         self
@@ -130,7 +130,7 @@ pub struct Output {
 }
 
 impl Output {
-    /// One result: a JSON document, or what `human` makes of it.
+    /// Prints a result: a JSON document, or the text that `human` makes of it.
     pub fn result<T: Serialize>(self, document: &T, human: impl FnOnce() -> String) {
         if self.json {
             let text = serde_json::to_string(document).expect("results are plain data");

@@ -48,7 +48,7 @@ use crate::{
     start::{open_store, store_of},
 };
 
-/// Nothing is waited for that others would have to say: an election, an answer.
+/// Timeout of everything that needs other nodes: an election, an answer.
 const NEVER_MS: u64 = 10_000_000_000;
 /// A replay that gets no further for so long lacks something that this node does not have.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -79,7 +79,7 @@ pub(crate) struct RecoverArgs {
 pub(crate) struct Recovered {
     cluster: String,
     node: u32,
-    /// Everything below this slot of the old cluster is in it, as far as this node voted.
+    /// Slot below which the new cluster has everything of the old one, as far as this node voted.
     decided: u64,
     bytes: u64,
     checksum: String,
@@ -89,7 +89,7 @@ pub(crate) struct Recovered {
     old: PathBuf,
     /// Byte streams of the old cluster that the new one does not have.
     streams_left_out: u64,
-    /// The same for people.
+    /// The same, for the user.
     #[serde(skip)]
     streams: String,
 }

@@ -86,7 +86,7 @@ struct Restored {
     cluster: String,
     /// Its one node.
     node: u32,
-    /// Everything below this slot of the old cluster is in it.
+    /// Slot below which the new cluster has everything of the old one.
     decided: u64,
     bytes: u64,
     checksum: String,

@@ -227,7 +227,7 @@ fn bind_streams(listeners: &mut Listeners, asked: Option<&str>) -> Result<(), Pr
     }
 }
 
-/// This process proves who it is with the node's certificate when it asks others.
+/// Uses the node's certificate for this process's requests to others.
 fn prove_as_node(config: &StartConfig, protection: &Protection) -> Result<(), Problem> {
     let Trusting::Tls(files) = &config.trusting else {
         return Ok(());
@@ -283,7 +283,7 @@ pub(crate) struct Starting {
     addresses: Addresses,
     store: Store,
     pub(crate) listeners: Listeners,
-    /// At the peer address, until the reactor does.
+    /// Server at the peer address, until the reactor takes over.
     answering: quorate_net::Starting,
     admin: Admin,
     stop: Stop<EndReactor>,
@@ -476,7 +476,7 @@ fn end_on_panic() {
     }));
 }
 
-/// For nodes that are a part of another process, such as `quorate demo`.
+/// Ends nodes that are a part of another process, such as `quorate demo`, with it.
 fn die_with_parent() -> Result<(), Problem> {
     let Ok(parent) = env::var(PARENT_VARIABLE) else {
         return Ok(());

@@ -30,7 +30,7 @@ impl<F: Fn()> Stop<F> {
         self.asked.load(Ordering::SeqCst)
     }
 
-    /// There is a reactor. The second of the two, this or the wish, passes it on.
+    /// Registers the reactor. The second of the two, this or the request, passes it on.
     pub(crate) fn tell(&self, stop: F) {
         *self.stop.lock().unwrap_or_else(PoisonError::into_inner) = Some(stop);
         self.pass_on();

@@ -3,7 +3,7 @@
 //!
 //! The model is shown to work by a start that looks for the wish first.
 
-/// The same things as in production.
+/// The same primitives as in production.
 mod sync {
     pub(super) use std::sync::PoisonError;
 

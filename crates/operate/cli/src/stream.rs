@@ -81,7 +81,7 @@ pub(crate) struct OneStream {
     place: Place,
 }
 
-/// One stream, as scripts see it.
+/// A stream, as scripts see it.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct View {
     name: String,
@@ -96,7 +96,7 @@ struct View {
     /// The node that its writer talks to.
     writer: Option<u32>,
     pieces: u32,
-    /// In UTC.
+    /// Time of creation, in UTC.
     created: String,
     /// Most bytes kept.
     keep_bytes: Option<u64>,
@@ -177,7 +177,7 @@ pub(crate) fn problem(error: &Error, what: impl fmt::Display) -> Problem {
     }
 }
 
-/// For programs.
+/// Returns the code's word for programs.
 const fn word(code: Code) -> &'static str {
     match code {
         Code::Malformed => "malformed",

@@ -84,7 +84,7 @@ pub(crate) fn run(args: &TopArgs, output: Output) -> Result<Exit, Problem> {
     }
 }
 
-/// There is one document of nothing that goes on, and pictures are for people.
+/// Checks for a terminal: a continuous view has no single document, and pictures are for people.
 fn check_terminal(output: Output) -> Result<(), Problem> {
     let needs = "'quorate top' needs a terminal";
     let no_terminal = |why: &str| {

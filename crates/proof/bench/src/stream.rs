@@ -29,7 +29,7 @@ pub struct Acknowledged {
     pub count: u64,
     /// Bytes that they acknowledged.
     pub bytes: u64,
-    /// From the call that wrote to the acknowledgement, however late the call was.
+    /// Latencies from the call that wrote to the acknowledgement, however late the call was.
     pub from_call: Latencies,
 }
 

@@ -177,7 +177,7 @@ impl Session {
         Ok(())
     }
 
-    /// Nothing is submitted any more; what is open gets its outcome.
+    /// Submits nothing more; open batches get their outcome.
     fn end(&mut self, told: &Mutex<Told>) -> Result<(), Failed> {
         let until = Instant::now() + PATIENCE;
         while self.client.open_batches() > 0 {
@@ -217,7 +217,7 @@ impl ByConnection {
         Ok(())
     }
 
-    /// Until the node or its connection fails.
+    /// Submits until the node or its connection fails.
     fn talk(&self, number: &mut u64, stop: &AtomicBool, told: &Mutex<Told>) -> io::Result<()> {
         let mut stream = connect(self.nodes[0])?;
         while !stopped(stop) {

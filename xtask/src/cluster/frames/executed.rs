@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use crate::shell::{Failed, read};
 
-/// By name: the slots of its batches.
+/// Slots of executed batches, by name.
 pub(super) struct Executed {
     slots: BTreeMap<u64, String>,
     names: BTreeMap<(u32, u32), Vec<u64>>,
@@ -62,7 +62,7 @@ impl Executed {
         Ok(Self::of_slots(slots))
     }
 
-    /// The same of what each slot holds.
+    /// Reads them from the content of each slot.
     pub(super) fn of_slots(slots: BTreeMap<u64, String>) -> Self {
         let mut executed =
             Self { slots: BTreeMap::new(), names: BTreeMap::new(), values: 0, idle: 0 };

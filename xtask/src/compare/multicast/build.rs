@@ -66,7 +66,7 @@ fn c(source: &str, program: &str, more: &[&str]) -> Result<(), Failed> {
     shell::read(&mut command).map(drop)
 }
 
-/// From Maven Central, in the versions that the project file names.
+/// Fetches jars from Maven Central, in the versions that the project file names.
 fn jars(name: &str, lib: &Path) -> Result<(), Failed> {
     if check(name, lib).is_ok() {
         return Ok(());

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::{grouped, systems::System};
 
-/// One segment, and what is sent over it.
+/// A segment, and the messages sent over it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Cell {
     /// Speed of each link, per second.
@@ -41,7 +41,7 @@ impl fmt::Display for Measured {
     }
 }
 
-/// One system, once, in one cell.
+/// A system's turn in a cell.
 #[derive(Clone, Debug)]
 pub(super) struct Turn {
     pub(super) system: System,

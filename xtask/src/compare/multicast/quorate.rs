@@ -61,7 +61,7 @@ fn outstanding(size: usize) -> usize {
     (UNDER_WAY / size.max(1)).clamp(16, 16_384)
 }
 
-/// From its report for programs.
+/// Parses the figures of its JSON report.
 #[expect(clippy::cast_precision_loss, reason = "a size")]
 fn figures(document: &str, size: usize) -> Result<Measured, String> {
     let document: Value = serde_json::from_str(document).map_err(|error| error.to_string())?;

@@ -1,4 +1,4 @@
-//! One report for people and one for programs.
+//! The reports: one to read, and one for programs.
 
 use std::{fmt::Write as _, fs};
 
@@ -220,7 +220,7 @@ fn three(spread: Option<Spread>) -> Value {
     )
 }
 
-/// As a cell of a table.
+/// Formats text as a cell of a table.
 fn line(text: &str) -> String {
     text.trim().replace('\n', " ").replace('|', "/")
 }

@@ -2,7 +2,7 @@
 
 use crate::shell::Failed;
 
-/// One of them, in the order of their turns.
+/// The systems, in the order of their turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum System {
     /// A sender of datagrams, and receivers that count them: the ceiling.

@@ -181,7 +181,7 @@ fn shown(figure: Option<f64>, digits: usize) -> String {
     figure.map_or_else(|| "–".to_owned(), |figure| format!("{figure:.digits$}"))
 }
 
-/// One line of a table or a list.
+/// Formats text as one line of a table or a list.
 fn line(text: &str) -> String {
     const CHARACTERS_MAX: usize = 600;
     let text = text.replace(['\n', '\r'], " ").replace('|', "/");

@@ -83,7 +83,7 @@ pub(super) struct Layers<'a> {
 }
 
 impl<'a> Layers<'a> {
-    /// With the file that one of them names, if one does.
+    /// Reads the layers, with the file that one of them names, if one does.
     pub(super) fn read(
         flags: &'a StartArgs,
         environment: &'a dyn Fn(&str) -> Option<String>,
@@ -111,7 +111,7 @@ impl<'a> Layers<'a> {
         Some(given(setting.default.text()?, Source::Default))
     }
 
-    /// As it was given, or by default.
+    /// Returns the text as given, or the default.
     pub(super) fn text(&self, name: &'static str) -> Option<String> {
         self.find(name).map(|given| given.text)
     }
@@ -159,7 +159,7 @@ impl<'a> Layers<'a> {
         }
     }
 
-    /// The same for an address that has a default.
+    /// Reads a required address that has a default.
     pub(super) fn required_at(
         &self,
         name: &'static str,

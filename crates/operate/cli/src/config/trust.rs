@@ -8,7 +8,7 @@ use quorate::{Files, Protection, Trust};
 use super::layers::Layers;
 use crate::{output::Problem, values::switch};
 
-/// As it was asked for; nothing is read yet.
+/// Protection as requested; nothing is read yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Trusting {
     Loopback,

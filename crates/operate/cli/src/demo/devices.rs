@@ -230,7 +230,7 @@ struct Play<'a> {
 }
 
 impl Play<'_> {
-    /// Does what buttons ask for, until it is time.
+    /// Carries out requests of buttons until the deadline.
     fn until(&mut self, until: Option<Instant>, asked: &Receiver<Act>) -> Result<(), Problem> {
         loop {
             let over = until.is_some_and(|until| Instant::now() >= until);
@@ -250,7 +250,7 @@ impl Play<'_> {
         }
     }
 
-    /// On the page, and on the terminal.
+    /// Prints an event on the page and on the terminal.
     fn tell(&self, kind: Kind, text: &str) {
         self.demo.say(text);
         self.board.say(kind, text);

@@ -25,7 +25,7 @@ mod with {
 
     /// Keys per question.
     const KEYS: usize = 500;
-    /// Between two looks at a node that is catching up.
+    /// Interval of looks at a node that is catching up.
     const PAUSE: Duration = Duration::from_millis(20);
 
     /// Checks that this binary supports etcd.

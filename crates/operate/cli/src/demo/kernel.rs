@@ -35,7 +35,7 @@ pub(super) fn enter() -> Result<(), Problem> {
     }
 }
 
-/// There can be no namespaces here.
+/// Describes why there can be no namespaces here.
 pub(super) fn no_network(why: &str) -> Problem {
     Problem::new(Exit::Failed, "no_network", why)
         .hint("it needs root, and the program ip; without them: quorate demo")

@@ -61,7 +61,7 @@ pub(crate) struct Shared {
 }
 
 impl Load {
-    /// One writer for each list of addresses.
+    /// Starts one writer for each list of addresses.
     pub(crate) fn start(addresses: Vec<Vec<String>>, write: Write) -> Self {
         let shared = Arc::new(Shared {
             stop: AtomicBool::new(false),
@@ -91,8 +91,8 @@ impl Load {
         result
     }
 
-    /// From the kill to the first acknowledgement of a command that was sent when the leader was
-    /// gone.
+    /// Returns the time from the kill to the first acknowledgement of a command that was sent when
+    /// the leader was gone.
     pub(crate) fn failover(&self) -> Option<Duration> {
         let killed = self.shared.killed_us.load(Ordering::SeqCst);
         let first = self.shared.first_us.load(Ordering::SeqCst);
@@ -127,7 +127,7 @@ impl Shared {
     }
 }
 
-/// To the keys of the Redis protocol.
+/// Writes to the keys of the Redis protocol.
 pub(crate) fn write(writer: usize, addresses: &[String], shared: &Shared) -> Written {
     let options = Options {
         deadline: DEADLINE,

@@ -39,7 +39,7 @@ pub(super) struct Outcome {
     bytes: u64,
     seconds: f64,
     killed: u32,
-    /// From the kill to the first byte that became durable through another node.
+    /// Time from the kill to the first byte that became durable through another node.
     failover_ms: Option<u64>,
     reconnects: u64,
     leader: u32,

@@ -19,7 +19,7 @@ use crate::output::{self, Exit, Problem};
 const TRANSFER_WAIT: Duration = Duration::from_secs(15);
 /// Leadership has moved by then, or will not.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Between two looks.
+/// Interval of looks.
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// A node that does not lead, or would not.

@@ -19,9 +19,9 @@ use super::{
 };
 use crate::output::{self, Exit, Output, Problem};
 
-/// Between two looks.
+/// Interval of looks.
 const PAUSE: Duration = Duration::from_millis(100);
-/// After this long without an answer from any node the command gives up; the plan does not.
+/// Time without an answer from any node after which the command gives up; the plan does not.
 const SILENCE: Duration = Duration::from_secs(60);
 
 /// Result of a plan, or its current state.
@@ -99,7 +99,7 @@ impl Follower {
         Self { plan, steps, from, eras: Vec::new(), waits: None, output }
     }
 
-    /// To its end. `request` is what was asked for.
+    /// Follows a plan to its end. `request` is the request that made it.
     pub(super) fn follow(
         &mut self,
         group: &mut Group,

@@ -15,13 +15,13 @@ use quorate_admin::{
 
 use crate::output::{Exit, Problem};
 
-/// One node has this long to say who belongs to the cluster.
+/// Time for one node to report the cluster's members.
 const LOOK_WAIT: Duration = Duration::from_secs(3);
 /// Longer than a node waits for what it was asked.
 const ASK_WAIT: Duration = Duration::from_secs(15);
 /// Leaders change, and nodes restart; after this it is something else.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Between two attempts.
+/// Pause between attempts.
 const PAUSE: Duration = Duration::from_millis(200);
 /// A leader that has applied this many slots less than another node has an old table.
 const FAR_SLOTS: u64 = 4096;
@@ -109,7 +109,7 @@ impl Group {
         Ok(seen)
     }
 
-    /// The same with one question as long as the leader stays, for who asks again and again.
+    /// Looks with one question as long as the leader stays, for repeated calls.
     pub(super) fn glance(&mut self) -> Result<Seen, Silent> {
         let leader = self.led_at.clone();
         let view = leader.and_then(|place| Some((place.clone(), view(&place).ok()?)));

@@ -15,7 +15,7 @@ use serde_json::Value as Json;
 
 use crate::output::{Exit, Problem};
 
-/// Between two looks.
+/// Interval of looks.
 const PAUSE: Duration = Duration::from_millis(200);
 /// A node has so long to say whether it serves.
 const WAIT: Duration = Duration::from_secs(3);

@@ -16,7 +16,7 @@ use quorate_admin::{
 use super::{picture::Picture, plan_of, rates::Rates};
 use crate::output::{self, Exit, Output, Problem};
 
-/// Between two looks.
+/// Interval of looks.
 const PAUSE: Duration = Duration::from_secs(1);
 /// The leader has so long to say what is left of a plan.
 const WAIT: Duration = Duration::from_secs(1);
@@ -78,8 +78,8 @@ fn nobody(reasons: &[String]) -> String {
     format!("no node answers\n\n{}", reasons.join("\n"))
 }
 
-/// On a terminal a picture takes the place of the one before, line by line and without flickering;
-/// what is too long is cut. Elsewhere they follow each other.
+/// Formats the next picture. On a terminal it takes the place of the one before, line by line and
+/// without flickering; what is too long is cut. Elsewhere they follow each other.
 fn framed(drawn: &str, terminal: bool, first: bool) -> String {
     match (terminal, first) {
         (true, _) => {

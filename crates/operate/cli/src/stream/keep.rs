@@ -5,7 +5,7 @@ use quorate_client::stream::{Error, Keep, Streams};
 
 use crate::values::must_be;
 
-/// One bound of two; without a number, none.
+/// A bound of bytes or time; without a number, none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Bound(Option<u64>);
 

@@ -14,7 +14,7 @@ use quorate_admin::{
 };
 use quorate_client::stream::Watch;
 
-/// Between two looks.
+/// Interval of reports.
 const EVERY: Duration = Duration::from_millis(200);
 /// Time over which the rate is measured.
 const SPAN: Duration = Duration::from_secs(3);

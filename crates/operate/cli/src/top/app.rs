@@ -105,7 +105,7 @@ pub(super) struct Watched {
     pub(super) history: History,
 }
 
-/// Everything behind the screen.
+/// State of the screen.
 #[derive(Clone, Debug)]
 pub(super) struct App {
     live: Watched,
@@ -119,7 +119,7 @@ pub(super) struct App {
     pub(super) selected: Option<u32>,
     /// Lines above those that are shown, where lines are moved.
     pub(super) scrolled: usize,
-    /// As far as lines may be moved; known when they are drawn.
+    /// Most lines to scroll; known when they are drawn.
     pub(super) scroll_max: usize,
 }
 

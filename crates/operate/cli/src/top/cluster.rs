@@ -46,7 +46,7 @@ pub(super) struct Node<'a> {
     pub(super) node: u32,
     /// The last report.
     pub(super) view: Option<&'a NodeView>,
-    /// Since it said that.
+    /// Age of that report.
     pub(super) age: Option<Duration>,
     pub(super) is_stale: bool,
     pub(super) is_starting: bool,
@@ -65,7 +65,7 @@ impl<'a> Node<'a> {
 #[derive(Clone, Debug)]
 pub(super) struct Now<'a> {
     pub(super) at: Instant,
-    /// In order of ids.
+    /// The nodes in order of ids.
     pub(super) nodes: Vec<Node<'a>>,
     /// The leader named by the highest ballot.
     pub(super) leader: Option<u32>,
@@ -223,7 +223,7 @@ impl<'a> Now<'a> {
         !self.nodes.iter().any(is_there)
     }
 
-    /// Since anybody said anything.
+    /// Returns the time since the last report of any node.
     pub(super) fn silent_for(&self) -> Option<Duration> {
         self.nodes.iter().filter_map(|node| node.age).min()
     }

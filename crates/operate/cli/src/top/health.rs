@@ -26,7 +26,7 @@ pub(super) struct Banner {
 pub(super) enum Level {
     Unknown,
     Lost,
-    /// Some are gone, and it bears no further failure.
+    /// Some members are down, and a further failure would end the quorum.
     Edge,
     /// All are there, and it bears none.
     Small,
@@ -189,7 +189,7 @@ fn quorum(now: &Now<'_>, standing: &Standing<'_>) -> Option<Banner> {
     Some(Banner { is, title, what })
 }
 
-/// The same in two words.
+/// Returns the state of health in two words.
 pub(super) fn pill(now: &Now<'_>) -> (Is, &'static str) {
     if now.is_silent() {
         return match now.nodes.is_empty() && now.strangers.is_empty() {

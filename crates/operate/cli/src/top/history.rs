@@ -20,7 +20,7 @@ pub(super) const EVENTS_MAX: usize = 200;
 /// Two answers that are nearer say nothing of a rate.
 const NEAR: Duration = Duration::from_millis(200);
 
-/// One look.
+/// Sample of one look.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Sample {
     /// Commands per second, if that is known.
@@ -66,7 +66,7 @@ pub(super) struct Rates {
 struct Counters {
     at: Instant,
     traffic: TrafficView,
-    /// By the node that led, to this one.
+    /// Bytes sent by the node that led, to this one.
     sent: Option<(u32, u64)>,
 }
 
@@ -86,7 +86,7 @@ struct SeenNode {
     error: Option<String>,
 }
 
-/// In one word, which is shown too.
+/// Returns the state in one word, which is shown too.
 pub(super) fn state(node: &Node<'_>) -> &'static str {
     match node.fresh() {
         None if node.is_starting => "starting",
@@ -234,7 +234,7 @@ impl Counters {
         Self { at, traffic: view.traffic.clone(), sent }
     }
 
-    /// Nothing if these are another process's: counters that went back.
+    /// Returns the increase; `None` if these are another process's: counters that went back.
     fn since(&self, before: &Self) -> Option<Since> {
         let sent = self.sent.zip(before.sent);
         let sent = sent.filter(|((by, _), (then, _))| by == then);

@@ -1,4 +1,4 @@
-//! Which key asks for what.
+//! Assignment of keys to actions.
 
 use ratatui::crossterm::event::{Event, KeyCode, KeyEventKind, KeyModifiers};
 

@@ -43,7 +43,7 @@ impl Screen {
         Ok(Self { terminal })
     }
 
-    /// Everything is drawn anew next time.
+    /// Redraws everything next time.
     pub(super) fn forget(&mut self) -> io::Result<()> {
         execute!(io::stdout(), Clear(ClearType::All))?;
         self.terminal = Terminal::new(CrosstermBackend::new(io::stdout()))?;

@@ -53,7 +53,7 @@ fn matchers_of(text: &str) -> Vec<(String, String)> {
 /// Parts of an expression.
 #[derive(Default)]
 struct Parts {
-    /// With what stands in braces behind each.
+    /// Metrics, each with its matchers in braces.
     metrics: Vec<(String, Vec<(String, String)>)>,
     /// Labels in parentheses after `by` and `on`.
     labels: Vec<String>,

@@ -99,7 +99,7 @@ fn a_client_of_a_volatile_cluster_is_told_when_its_write_is_on_disks() {
     assert!(found >= 2, "in {found} folders");
 }
 
-/// One command of the log service: the status of its reply, the slot, and how long it took.
+/// Sends a command to the log service; returns the status of its reply, the slot, and the latency.
 fn append(stream: &mut TcpStream, command: &[u8]) -> (u8, u64, Duration) {
     let began = Instant::now();
     let mut frame = Vec::new();

@@ -42,7 +42,7 @@ fn a_cluster_of_one_keeps_its_data() {
     assert_eq!(client(&node).run(&[b"INCR", b"x"]), Ok(Reply::Integer(3)));
 }
 
-/// Without a client of Redis: replies as lines and as JSON, one clear error each.
+/// A command is sent without a client of Redis: replies as lines and as JSON, one clear error each.
 #[test]
 fn a_command_for_the_service_is_sent_from_the_command_line() {
     let folder = tempfile::tempdir().unwrap();

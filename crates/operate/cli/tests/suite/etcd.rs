@@ -43,7 +43,8 @@ fn ask(address: &str, path: &str, body: &str) -> Json {
     serde_json::from_str(&answer.body).unwrap_or_else(|error| panic!("{error}: {}", answer.body))
 }
 
-/// With their history, also where only one node has them; and the next start needs no flags.
+/// Keys survive with their history, also where only one node has them; and the next start needs no
+/// flags.
 #[test]
 fn keys_on_disk_are_there_after_a_kill() {
     let mut cluster = Cluster::start(1, &["--service", "etcd", "--store", "lsm"]);

@@ -19,7 +19,7 @@ struct Load {
 }
 
 impl Load {
-    /// One writer per node, which goes on elsewhere when its node is gone.
+    /// Starts one writer per node, which continues at another when its node is gone.
     fn start(cluster: &Cluster) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let acknowledged = Arc::new(AtomicU64::new(0));
@@ -101,9 +101,9 @@ fn a_leader_killed_under_load_loses_nothing_acknowledged() {
     check_all_there(&cluster, &keys);
 }
 
-/// The same where the protocol goes by datagrams; where the machine takes no multicast, the next
-/// best is used. [ring-7] Votes find another way when a member of the ring that they take is gone,
-/// and so when another is.
+/// Members of a ring are killed with the protocol on datagrams; where the machine supports no
+/// multicast, the next best is used. [ring-7] Votes find another route when a member of the ring
+/// that they take is gone, and so when another is.
 #[test]
 fn members_of_a_ring_killed_lose_nothing_acknowledged() {
     let flags = ["--store", "memory", "--plane", "multicast", "--votes", "ring"];

@@ -267,8 +267,8 @@ fn a_disk_that_fills_up_again_and_again_loses_nothing() {
     assert!(!disk.log().contains("panicked"));
 }
 
-/// One node of three: the others go on without it, it says why it does not, and all that was
-/// acknowledged is on its disk in the end.
+/// One node of three has a full disk: the others continue without it, it says why it does not, and
+/// all that was acknowledged is on its disk in the end.
 #[test]
 fn a_disk_that_fills_up_during_a_snapshot_delays_one_node() {
     let Some(disk) = Disk::make(1200) else { return };

@@ -128,8 +128,8 @@ fn set(cluster: &Cluster, from: u32, value: u64) {
     client.run(&[b"SET", b"x", value.as_bytes()]).unwrap();
 }
 
-/// One pause; how many connections found what was written meanwhile. `None`: another node led
-/// before.
+/// Pauses the leader; returns how many connections found what was written meanwhile. `None`:
+/// another node led before.
 fn pause(cluster: &mut Cluster, value: u64) -> Option<usize> {
     let leader = cluster.leader();
     let address = cluster.clients()[leader as usize - 1].clone();

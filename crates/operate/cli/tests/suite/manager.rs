@@ -40,7 +40,8 @@ impl Manager {
         Self::new(UnixDatagram::bind(&path).unwrap(), path.to_str().unwrap())
     }
 
-    /// In the kernel's own space of names, as systemd had it once and containers have it.
+    /// Binds a name in the kernel's abstract namespace, as systemd had it once and containers have
+    /// it.
     fn at_name(name: &str) -> Self {
         let address = SocketAddr::from_abstract_name(name).unwrap();
         let socket = UnixDatagram::bind_addr(&address).unwrap();
@@ -215,8 +216,8 @@ fn a_reactor_that_hangs_is_not_said_to_turn() {
     wait_for("a node that is alive", || (health() == Some(200)).then_some(()));
 }
 
-/// Nothing can be written to the pipe any more. By another description of it: that of the node
-/// stays one that waits.
+/// Fills the pipe until nothing can be written any more. It uses another open file description: the
+/// node's stays blocking.
 fn fill(pipe: &PipeReader) {
     let nonblocking = i32::try_from(OFlags::NONBLOCK.bits()).unwrap();
     let mut writer = OpenOptions::new()

@@ -9,7 +9,7 @@ use crate::common::{
 use quorate_admin::client;
 use serde_json::{Value as Json, json};
 
-/// One command at these nodes: exit code and its one document.
+/// Runs a command at these nodes; returns its exit code and its one document.
 fn member(admin: &str, line: &str) -> (i32, Json) {
     let words: Vec<&str> = ["member"].into_iter().chain(line.split(' ')).collect();
     quorate_json(&[&words[..], &["--json", "--admin", admin]].concat())

@@ -118,14 +118,14 @@ struct World {
     folder: TempDir,
     /// Substitute of each address of the page.
     places: BTreeMap<String, String>,
-    /// By the name of their folder.
+    /// Running nodes by the name of their folder.
     nodes: BTreeMap<String, NodeProcess>,
     /// Variables that were exported.
     variables: BTreeMap<String, String>,
     started: Vec<Started>,
     cluster: Option<String>,
     written: usize,
-    /// For messages.
+    /// Current place in the pages, for messages.
     now_at: String,
 }
 
@@ -344,7 +344,7 @@ impl World {
         }
     }
 
-    /// All that was ever written is there.
+    /// Checks that all that was ever written is there.
     fn read(&self) {
         assert!(self.written > 0, "there is nothing to read");
         let mut client = self.client();
@@ -382,7 +382,7 @@ impl World {
     }
 }
 
-/// Which line of which page it was, and what the nodes said.
+/// Prints the line and page of a failure, and the nodes' output.
 impl Drop for World {
     fn drop(&mut self) {
         if std::thread::panicking() {

@@ -46,7 +46,7 @@ fn stat(nodes: &[String], name: &str) -> Info {
     Streams::new(nodes, options()).stat(name).unwrap()
 }
 
-/// All that is kept of a stream is what its writer wrote.
+/// Checks that all that is kept of a stream is what its writer wrote.
 fn read(nodes: &[String], name: &str, writer: u16) {
     let Info { start, end, .. } = stat(nodes, name);
     let mut reader = StreamReader::new(nodes, name, options()).from(start).to(end);

@@ -41,7 +41,7 @@ struct Writing {
 }
 
 impl Writing {
-    /// To this position; `finish`: the stream ends there for good.
+    /// Starts a writer up to this position; `finish`: the stream ends there for good.
     fn start(nodes: &[String], how: How, to: u64, finish: bool) -> Self {
         let writer = StreamWriter::open(nodes, "long", how, options());
         let mut writer = writer.unwrap_or_else(|error| panic!("{error}"));
@@ -113,8 +113,8 @@ fn nothing_acknowledged_is_lost_without_uring() {
     nothing_is_lost("portable");
 }
 
-/// One stream of 256 MiB; its owner is killed when it follows, then the leader, which owns it, then
-/// all at once.
+/// Writes a stream of 256 MiB; its owner is killed when it follows, then the leader, which owns it,
+/// then all at once.
 fn nothing_is_lost(engine: &str) {
     let mut cluster = Cluster::start(NODES, &["--store", "memory", "--stream-engine", engine]);
     let nodes = addresses(&cluster);

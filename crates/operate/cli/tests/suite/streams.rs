@@ -48,7 +48,7 @@ fn connect(address: &str) -> TcpStream {
     stream
 }
 
-/// All that a node says to a client that says this and no more.
+/// Returns a node's reply to a client that sends this and no more.
 fn told(address: &str, said: &[u8]) -> Vec<u8> {
     let mut stream = connect(address);
     stream.write_all(said).unwrap();
@@ -107,7 +107,7 @@ fn a_node_without_the_default_address_serves_no_streams_and_says_so() {
     assert!(json["nodes"][0]["members"][0]["stream"].is_null(), "{json}");
 }
 
-/// All that a node has of a stream from this position on.
+/// Reads all that a node has of a stream from this position on.
 fn read(node: &NodeProcess, name: &str, from: u64) -> Vec<u8> {
     let nodes = std::slice::from_ref(&node.ready.stream);
     let mut reader = StreamReader::new(nodes, name, Options::default()).from(from);

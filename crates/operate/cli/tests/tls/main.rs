@@ -88,7 +88,7 @@ impl Cluster {
         Client::new(&self.nodes.client_addresses(), options)
     }
 
-    /// All that another node has decided by now is on this one's disk.
+    /// Waits until all that another node has decided by now is on this one's disk.
     fn wait_until_durable(&self, id: u32) {
         let decided = wait_for("a status", || Some(self.nodes.view(1)?.decided));
         wait_for("the rest", || (self.nodes.view(id)?.durable >= decided).then_some(()));
@@ -110,7 +110,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// As a whole, so that a node which reads it finds the old one or the new one.
+/// Replaces a file as a whole, so that a node which reads it finds the old one or the new one.
 fn put(file: &Path, folder: &Path) {
     let new = folder.join("new");
     fs::copy(file, &new).unwrap();
@@ -227,7 +227,8 @@ fn heard(address: &str, says: &[u8]) -> Vec<u8> {
     heard
 }
 
-/// Nothing of a cluster, a version or a protocol of ours: an alert of TLS at most.
+/// Returns whether a reply reveals nothing of a cluster, a version or a protocol of ours: an alert
+/// of TLS at most.
 fn says_nothing(heard: &[u8]) -> bool {
     heard.len() < 32 && (heard.is_empty() || heard[0] == 0x15)
 }

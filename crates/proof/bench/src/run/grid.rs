@@ -33,7 +33,7 @@ const BATCH_MIN: u64 = 64;
 /// counts as a whole.
 const MEASURE: Duration = Duration::from_secs(4);
 const BATCHES: f64 = 40.0;
-/// Until TCP fills the link.
+/// Warm-up until TCP fills the link.
 const WARMUP: Duration = Duration::from_secs(3);
 /// A client waits about this long at most.
 const WAIT: Duration = Duration::from_secs(20);
@@ -42,7 +42,7 @@ const AS_GOOD: f64 = 0.97;
 /// Goal of the comparison with the model: median and worst error.
 const TARGET: (f64, f64) = (0.15, 0.30);
 
-/// One setting of batch and window.
+/// A setting of batch and window.
 #[derive(Clone, Copy, Debug)]
 struct Cell {
     value_bytes: usize,
@@ -174,8 +174,8 @@ fn measure(
     Ok(row)
 }
 
-/// As many as the experiment has, unless they would wait longer than [`WAIT`]: more of them would
-/// only stand in a queue that is never empty, and what they get is the same.
+/// Returns as many as the experiment has, unless they would wait longer than [`WAIT`]: more of them
+/// would only stand in a queue that is never empty, and their throughput is the same.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
@@ -192,7 +192,7 @@ fn clients(most: u32, cell: Cell, link: Measured) -> u32 {
     (enough.min(f64::from(most)) as u32).max(1)
 }
 
-/// As it was given; otherwise as long as it takes.
+/// Returns the given time; otherwise as long as it takes.
 #[expect(clippy::cast_precision_loss, reason = "a size")]
 fn time(given: &PaperTime, batch_bytes: u64, link: Measured) -> Time {
     let batches = Duration::from_secs_f64(BATCHES * batch_bytes as f64 / link.bytes_per_s);

@@ -16,7 +16,7 @@ use crate::problem::Problem;
 
 /// Timeout of an answer, after which nothing is known.
 const WAIT: Duration = Duration::from_secs(3);
-/// One read.
+/// Size of a read.
 const READ_BYTES: usize = 16 << 10;
 
 /// Class, store and version, as far as they are known.

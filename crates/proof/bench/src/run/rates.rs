@@ -84,7 +84,7 @@ fn cells(experiment: &Experiment<'_>) -> Option<Vec<Cell>> {
     Some(table.cells(&run.value_bytes).filter(wanted).collect())
 }
 
-/// As long as in the paper, or as little as shows it.
+/// Returns the time of the paper, or as little as shows the effect.
 fn time(asked: &PaperTime, full: bool) -> Time {
     let seconds = |short, long| Duration::from_secs(if full { long } else { short });
     Time {

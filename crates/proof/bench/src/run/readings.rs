@@ -20,7 +20,7 @@ pub(super) const LEARNERS: &str = "learners";
 /// A node answers within this time.
 const WAIT: Duration = Duration::from_secs(3);
 
-/// One look at all counters.
+/// Reading of all counters.
 #[derive(Clone, Debug)]
 pub(super) struct Readings {
     completed: u64,
@@ -39,7 +39,7 @@ struct Node {
     learner: bool,
     usage: Usage,
     counts: Counts,
-    /// When that was counted.
+    /// Time of the counts.
     at: Instant,
 }
 
@@ -86,7 +86,7 @@ impl Readings {
         Self { completed, nodes: nodes.collect(), connected: None, generator, machine }
     }
 
-    /// With what these processes have used: nodes that are not ours.
+    /// Adds the usage of these processes: nodes that are not ours.
     pub(super) fn beside(mut self, processes: Option<&[u32]>) -> Self {
         self.connected = processes.map(Usage::of_processes);
         self

@@ -159,7 +159,7 @@ fn with_nodes(
 }
 
 impl Group {
-    /// As rows have it.
+    /// Formats it for a row.
     fn said(self) -> String {
         let learning = match self.learners {
             0 => String::new(),

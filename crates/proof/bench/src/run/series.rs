@@ -67,9 +67,9 @@ pub struct Load {
     pub device: Option<Device>,
     /// Route of votes to the leader of those nodes; without it the nodes' default.
     pub votes: Option<&'static str>,
-    /// When something counts as done; without it what the cluster says, or durable.
+    /// Class of the cluster; without it the cluster's own, or durable.
     pub durability: Option<Class>,
-    /// When clients want replies.
+    /// Class of the replies that clients want.
     pub class: Asked,
     /// A flush takes at least this long, under probe and the nodes that are started here.
     pub disk_flush: Duration,
@@ -185,7 +185,7 @@ impl Load {
     }
 }
 
-/// One load, or a series that finds the maximum, against one service.
+/// A load, or a series that finds the maximum, against one service.
 #[derive(Debug)]
 pub struct Series {
     service: Service,

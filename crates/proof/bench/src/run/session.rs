@@ -38,7 +38,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const WAIT: Duration = Duration::from_secs(3);
 /// Request to the leader.
 const RAISE: &str = "{\"raise\":true}";
-/// Between two looks at it.
+/// Interval of looks at it.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// A temporary folder, and what runs in it.
@@ -47,7 +47,7 @@ pub(super) struct Session {
     booted: u32,
     /// Nodes of the present cluster that vote.
     voters: u32,
-    /// Between the nodes, if they are not on loopback.
+    /// Network between the nodes, if they are not on loopback.
     network: Option<Arc<Network>>,
 }
 
@@ -65,7 +65,7 @@ pub(super) struct Place {
     pub(super) auxiliary: bool,
     pub(super) learner: bool,
     pub(super) client: SocketAddr,
-    /// For writers of byte streams, framed.
+    /// Address for writers of byte streams, framed.
     pub(super) stream: String,
     /// The same, raw; empty without such a place.
     pub(super) stream_raw: String,
@@ -83,7 +83,7 @@ impl Session {
         Self::with_room(kind, NODES)
     }
 
-    /// The same for as many nodes, learners included.
+    /// Creates a session for this many nodes, learners included.
     pub(super) fn with_room(kind: Option<Emulated>, room: u32) -> Result<Self, Problem> {
         let nodes = Nodes::none("quorate-bench-")
             .map_err(|error| Problem::io("make a temporary folder", &error))?;
@@ -106,7 +106,7 @@ impl Session {
         self.boot_some(NODES, None, flags)
     }
 
-    /// The same with as many nodes, one of them an auxiliary.
+    /// Starts this many nodes, one of them an auxiliary.
     pub(super) fn boot_some(
         &mut self,
         nodes: u32,
@@ -152,7 +152,7 @@ impl Session {
         self.cluster(None)
     }
 
-    /// All that run.
+    /// Returns the cluster of all running nodes.
     fn cluster(&self, auxiliary: Option<u32>) -> Result<Cluster, Problem> {
         let place = |node: &NodeProcess| {
             Ok(Place {

@@ -38,14 +38,14 @@ const KEPT_BYTES_MIN: u64 = 1 << 20;
 /// Smaller volatile writes have the sink for a ceiling.
 const LARGE_WRITE: usize = 64 << 10;
 
-/// Which nodes are started.
+/// Nodes to start.
 #[derive(Clone, Debug)]
 pub struct Nodes {
     /// Number of nodes.
     pub count: u32,
     /// The last one is an auxiliary.
     pub auxiliary: bool,
-    /// When something counts as done.
+    /// Class of the cluster.
     pub durability: Class,
     /// A flush takes at least this long.
     pub disk_flush: Duration,
@@ -60,7 +60,7 @@ pub struct Wish {
     pub load: Load,
     /// The writer has a CPU of its own.
     pub pin: bool,
-    /// For how long.
+    /// Duration of the measurement.
     pub time: Time,
 }
 

@@ -33,7 +33,7 @@ const OUTSTANDING_MAX: u64 = 1 << 16;
 /// Load on the streams.
 #[derive(Clone, Debug)]
 pub struct Load {
-    /// By which protocol.
+    /// Protocol of the writers.
     pub speech: Speech,
     /// Into how many streams.
     pub streams: u32,
@@ -48,7 +48,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// As the generator takes it.
+    /// Returns the load as the generator takes it.
     pub(super) fn offer(&self) -> Offer {
         let size = (self.write_bytes as u64).max(1);
         match (self.rate, self.outstanding) {

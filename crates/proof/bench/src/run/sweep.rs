@@ -95,7 +95,7 @@ pub struct Load {
     pub point_ms: u64,
 }
 
-/// Everything that is needed for it.
+/// State of a sweep.
 #[derive(Debug)]
 pub struct Sweep<'a> {
     load: Load,
@@ -216,7 +216,7 @@ impl<'a> Sweep<'a> {
         Ok(point)
     }
 
-    /// One closed loop against whatever is in force.
+    /// Runs a closed loop against the settings in force.
     fn offer(&self, warmup: Duration) -> Result<Samples, Problem> {
         until_something_is_done(self.load.point_ms, |ms| self.offer_for(ms, warmup))
     }
@@ -261,7 +261,7 @@ impl MeasuredPoint {
 }
 
 impl SweepView {
-    /// As a grid is shown.
+    /// Returns the points as a grid.
     pub fn points(&self) -> Vec<PointView> {
         let point = |point: &MeasuredPoint| PointView {
             batch_bytes: point.batch_bytes,
@@ -272,7 +272,7 @@ impl SweepView {
         self.measured.iter().map(point).collect()
     }
 
-    /// For people.
+    /// Formats the result for the user.
     pub fn summary(&self) -> String {
         let mut text = format!(
             "best: {} with {}/s; the node itself chose {}, with {}/s: {:.0} % of it\n",

@@ -20,7 +20,8 @@ use crate::{
 
 /// Commands that are looked at: the rings of the nodes have room for the stamps of more.
 const COMMANDS: usize = 3000;
-/// On a busy machine a leader may be replaced meanwhile: then the next one is asked.
+/// Most attempts: on a busy machine a leader may be replaced meanwhile, and then the next one is
+/// asked.
 const TRIES: u32 = 3;
 /// A command takes no longer.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -76,7 +77,7 @@ fn asked(
     Err(why)
 }
 
-/// One command after the other; those of the warm-up are not among the result.
+/// Sends one command after the other; those of the warm-up are not in the result.
 fn ask(at: SocketAddr, value_bytes: usize, time: &Time) -> io::Result<Vec<Command>> {
     let mut stream = TcpStream::connect_timeout(&at, PATIENCE)?;
     stream.set_nodelay(true)?;

@@ -29,7 +29,7 @@ const WARMUP: Duration = Duration::from_millis(500);
 /// Interface of clients that speak frames, at the switch.
 const FRAMES: &str = "frames0";
 
-/// As long as it was asked for.
+/// Returns the requested time.
 pub(super) fn time(given: &PaperTime) -> Time {
     let usual = given.usual();
     Time {
@@ -110,14 +110,14 @@ struct Group<'a> {
     spoken: &'a Spoken,
     link: &'a str,
     value_bytes: usize,
-    /// For each number of clients.
+    /// Repetitions for each number of clients.
     all: Vec<(u32, Vec<Repetition>)>,
     /// Why it has not the device that is wanted.
     refused: Option<Problem>,
 }
 
 impl<'a> Group<'a> {
-    /// With all numbers of clients, or the first and the last.
+    /// Creates the rounds with all numbers of clients, or the first and the last.
     fn new(
         experiment: &'a Experiment<'a>,
         spoken: &'a Spoken,

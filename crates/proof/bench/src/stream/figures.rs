@@ -29,8 +29,8 @@ pub struct Figures {
     pub delivered: Option<f64>,
     /// Bytes that became durable with an acknowledgement, in the mean.
     pub acknowledged_bytes: f64,
-    /// From the call that wrote to the acknowledgement. The latencies of the row begin when a write
-    /// was meant, and so contain what a generator is behind when more is asked for than can be
+    /// Latency from the call that wrote to the acknowledgement. The latencies of the row begin when
+    /// a write was due, and so contain the generator's delay when the load exceeds what can be
     /// done.
     pub from_call_p50_us: f64,
     /// The same.
@@ -42,7 +42,7 @@ pub struct Figures {
 /// CPU of one node.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NodeCost {
-    /// As in `roles` of the row.
+    /// Name of the role, as in `roles` of the row.
     pub role: String,
     /// Seconds in user mode per 10⁹ bytes that became durable.
     pub user_s_per_gb: f64,

@@ -22,20 +22,20 @@ use crate::{
     schedule::{Nanos, SECOND},
 };
 
-/// To connect, to open a stream, to close it.
+/// Timeout to connect, to open a stream, to close it.
 const WAIT: Duration = Duration::from_secs(10);
 /// Events taken at a time.
 const EVENTS_MAX: usize = 256;
 /// Writes, or bytes, after which acknowledgements are read again.
 const TURN_WRITES: usize = 64;
 const TURN_BYTES: usize = 256 << 10;
-/// The same of writes that share system calls: one call for each acknowledgement, or nearly.
+/// Writes that share system calls between two reads: one call for each acknowledgement, or nearly.
 const GATHERED_WRITES: usize = 4096;
 /// Bytes of writes that share a system call, at most; one write may be larger.
 const GATHERED_BYTES: usize = 64 << 10;
 /// Bytes waiting for a full socket from which it holds all others up.
 const WAITING_BYTES_MAX: usize = 1 << 20;
-/// One read.
+/// Size of a read.
 const READ_BYTES: usize = 64 << 10;
 
 /// Writers and their target.
@@ -49,7 +49,7 @@ pub struct Writers {
     pub write_bytes: usize,
     /// Writes that are due together share a system call.
     pub gather: bool,
-    /// On which CPUs; without any on those of the caller.
+    /// CPUs of the writers; without any those of the caller.
     pub cpus: Option<CpuSet>,
     /// Prefix of the streams' names; at the raw port nodes choose them.
     pub prefix: String,
@@ -137,7 +137,7 @@ struct Generator {
 
 /// Content of system calls: all writes are alike.
 struct Calls {
-    /// As many of them as share a call.
+    /// Bytes of as many writes as share a call.
     bytes: Vec<u8>,
     /// Bytes of one.
     write: usize,

@@ -21,7 +21,7 @@ pub struct Progress {
 pub struct News {
     /// Bytes that are durable since the one before.
     pub bytes: u64,
-    /// When the writes were begun whose last byte is among them.
+    /// Start times of the writes whose last byte is among them.
     pub calls: Vec<Nanos>,
 }
 

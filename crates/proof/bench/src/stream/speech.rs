@@ -33,7 +33,7 @@ pub struct Heard {
 }
 
 impl Speech {
-    /// In reports.
+    /// Returns the name used in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Framed => "framed",

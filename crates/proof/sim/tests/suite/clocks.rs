@@ -14,7 +14,8 @@ const HOUR_MS: i64 = 3_600_000;
 /// [time-3] Nodes know the group's clock as well as a word of the leader arrives, and the clock is
 /// slewed: a thousandth of the longest life here.
 const EARLY_US: u64 = 50_000;
-/// Until a deadline that is due was proposed, decided and applied; elections included.
+/// Longest delay until a deadline that is due was proposed, decided and applied; elections
+/// included.
 const LATE_US: u64 = 3_000_000;
 
 /// A key with a deadline, as its client knows it: in the world's time.

@@ -24,7 +24,7 @@ fn elected(settings: Settings) -> World {
     world
 }
 
-/// The same commands, one after the other.
+/// Runs the same commands, one after the other.
 fn history(settings: Settings) -> (Vec<(Slot, Value)>, Counts) {
     let mut world = elected(settings);
     let client = world.client(1);

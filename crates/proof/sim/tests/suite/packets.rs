@@ -14,8 +14,8 @@ const CARRIERS: [Carrier; 5] = [
     Carrier::Packets { reach: Reach::Group },
 ];
 
-/// One client, one command at a time, nothing goes wrong: what is decided, and what planes of
-/// packets did.
+/// Runs one client, one command at a time, without faults; returns what is decided, and the
+/// counters of planes of packets.
 fn history(carrier: Carrier, class: Class, nodes: usize) -> (Vec<(Slot, Value)>, Counts) {
     let mut settings = Settings::calm(7, nodes, class);
     settings.weather.carrier = carrier;
@@ -64,7 +64,7 @@ fn one_history_on_every_plane() {
     }
 }
 
-/// In a fixed set of seeds everything happens that can happen to datagrams and planes: a check that
+/// A fixed set of seeds covers everything that can happen to datagrams and planes: a check that
 /// never met it would say little.
 #[test]
 fn fixed_seeds_reach_every_counter() {

@@ -29,7 +29,7 @@ fn elected(settings: Settings) -> World {
     world
 }
 
-/// The same commands, one after the other.
+/// Runs the same commands, one after the other.
 fn history(settings: Settings) -> (Vec<(Slot, Value)>, u64) {
     let mut world = elected(settings);
     let client = world.client(1);

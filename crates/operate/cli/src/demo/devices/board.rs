@@ -24,7 +24,7 @@ use super::{
     parts::{self, Part, Parts, Wanted, Works},
 };
 
-/// Between two looks at a node.
+/// Interval of looks at a node.
 const LOOK: Duration = Duration::from_millis(150);
 /// A node that does not answer by then is asked again.
 const QUESTION: Duration = Duration::from_millis(300);
@@ -86,7 +86,7 @@ pub(super) enum Act {
 /// Reply to a button.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Told {
-    /// For people.
+    /// Message for the user.
     said: String,
     /// Value of the key that was read; null if absent.
     value: Option<String>,
@@ -132,13 +132,13 @@ pub(super) struct Stage {
     pub(super) busy: Option<String>,
     pub(super) works: [Works; 3],
     pub(super) failures: u64,
-    /// Nothing acknowledged was lost, as the comparison at the end found.
+    /// Acknowledged writes lost, as the comparison at the end found.
     pub(super) lost_at_end: Option<u64>,
     events: VecDeque<Event>,
     said: u64,
 }
 
-/// All that the page shows.
+/// Content of the page.
 #[derive(Serialize)]
 pub(super) struct Shown {
     phase: Phase,
@@ -218,7 +218,7 @@ pub(super) struct Board {
     over: AtomicBool,
     /// A viewer has seen the end.
     seen_over: AtomicBool,
-    /// When the page was shown last.
+    /// Last time the page was shown.
     looked: Mutex<Option<Instant>>,
 }
 

@@ -23,11 +23,11 @@ const KEYS: usize = 64;
 pub(super) const PREFIX: &str = "load:";
 /// Longer than any failover takes.
 const DEADLINE: Duration = Duration::from_secs(20);
-/// Without a reply for this long, a writer asks another node.
+/// Time without a reply after which a writer asks another node.
 const ATTEMPT: Duration = Duration::from_millis(300);
 /// Pause before a retry after a failure.
 const REST: Duration = Duration::from_millis(20);
-/// Between two looks of the reader.
+/// Interval of the reader's looks.
 const LOOK: Duration = Duration::from_millis(10);
 /// A point of the curves.
 const WINDOW_MS: u64 = 500;
@@ -56,12 +56,12 @@ pub(super) struct Seen {
     /// The number that was acknowledged last, for each key of each writer; 0 before the first.
     numbers: Vec<[AtomicU64; KEYS]>,
     acknowledged: AtomicU64,
-    /// When the last one was, in microseconds since the start.
+    /// Time of the last acknowledgement, in microseconds since the start.
     last_us: AtomicU64,
     /// Reads that were compared with what had been acknowledged, and those that had less.
     checked: AtomicU64,
     lost: AtomicU64,
-    /// May have been executed, or may yet be: writer and number.
+    /// Writes that may have been executed, or may yet be: writer and number.
     doubtful: Mutex<BTreeSet<(usize, u64)>>,
     windows: Mutex<Windows>,
     failure: Mutex<Option<Failure>>,
@@ -83,13 +83,13 @@ pub(super) struct Figures {
     checked: u64,
     lost: u64,
     doubtful: usize,
-    /// Since the last write was acknowledged.
+    /// Time since the last acknowledged write.
     silent_ms: u64,
     per_second: u64,
     p50_us: u64,
     p99_us: u64,
     window_ms: u64,
-    /// Which window the last point is.
+    /// Index of the last point's window.
     window: u64,
     points: Vec<Point>,
 }
@@ -162,7 +162,7 @@ fn percentile(times: &[u64], percent: usize) -> Option<u64> {
 }
 
 impl Load {
-    /// One writer for each list of addresses, and one reader.
+    /// Starts one writer for each list of addresses, and one reader.
     pub(super) fn start(addresses: Vec<Vec<String>>) -> Self {
         let seen = Arc::new(Seen::new(addresses.len()));
         let mut threads = Vec::new();
@@ -257,8 +257,8 @@ impl Seen {
         }
     }
 
-    /// Does something to the group; from then on it is known how long writes stand still because of
-    /// it.
+    /// Runs an action that fails or restores something, and measures the interruption of writes
+    /// from then on.
     pub(super) fn while_failing<T>(&self, fail: impl FnOnce() -> T) -> T {
         let from_us = self.now_us();
         let result = fail();
@@ -437,7 +437,8 @@ mod tests {
         assert!(seen.is_kept(0, 0, None), "nothing was promised");
     }
 
-    /// From the beginning of the failure to the first write that was sent after it.
+    /// The interruption lasts from the beginning of the failure to the first write that was sent
+    /// after it.
     #[test]
     fn what_was_sent_before_a_failure_says_nothing_of_it() {
         let seen = Seen::new(1);

@@ -66,9 +66,9 @@ impl Works {
 /// Three nodes on one machine.
 #[derive(Debug)]
 pub(super) struct Parts {
-    /// There is one if nodes have machines of their own.
+    /// Present if nodes have machines of their own.
     network: Option<Network>,
-    /// As long as this file is there, the box does not start.
+    /// File that keeps the box from starting.
     down: PathBuf,
     wanted: [Wanted; 3],
     works: [Works; 3],

@@ -182,7 +182,7 @@ plan 88: remove node 5
     assert!(picture.draw().contains("next: node 2: + 1 (the last step)"));
 }
 
-/// The same characters, and what stands between them for a terminal.
+/// Colours add only control sequences between the same characters.
 #[test]
 fn colours_change_nothing_else() {
     let (cluster, rates, steps) = busy();

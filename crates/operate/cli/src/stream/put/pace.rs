@@ -8,7 +8,7 @@ use std::{
 /// Least turns per second, where the bytes suffice.
 const TURNS: u64 = 20;
 
-/// When the next bytes may go.
+/// Time at which the next bytes may be sent.
 #[derive(Debug)]
 pub(super) struct Pace {
     bytes_per_second: Option<u64>,

@@ -22,7 +22,7 @@ use crate::{
 pub(super) struct Source {
     name: String,
     file: File,
-    /// If it is a file of its own, and not a pipe.
+    /// Length, if it is a regular file and not a pipe.
     length: Option<u64>,
 }
 

@@ -1,4 +1,4 @@
-//! Everything at a glance.
+//! Overview of the cluster.
 
 use std::time::Instant;
 
@@ -18,7 +18,7 @@ use super::{
     parts::{chart, field, marked},
 };
 
-/// From this width on there are two columns.
+/// Width from which there are two columns.
 const WIDE: usize = 160;
 
 pub(super) fn lines(
@@ -172,7 +172,7 @@ pub(super) fn notes(now: &Now<'_>, canvas: Canvas) -> Vec<Line<'static>> {
         .collect()
 }
 
-/// The same of one node, without its name.
+/// Lists the notes of one node, without its name.
 pub(super) fn of_node(node: &Node<'_>) -> Vec<(Is, String)> {
     let mut said = Vec::new();
     if let Some(progress) = node.progress {

@@ -121,7 +121,7 @@ pub(super) fn paragraph(text: &str, cells: usize) -> Vec<Line<'static>> {
     wrapped(text, cells).into_iter().map(plain).collect()
 }
 
-/// The same after a mark, which shows how bad it is.
+/// Formats text after a mark, which shows its severity.
 pub(super) fn marked(mark: &str, text: &str, cells: usize, style: Style) -> Vec<Line<'static>> {
     let lines = wrapped(text, cells.saturating_sub(2).max(1));
     let lines = lines.into_iter().enumerate();

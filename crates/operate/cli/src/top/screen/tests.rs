@@ -95,7 +95,7 @@ impl Screen {
     }
 }
 
-/// One of the lines has all of these.
+/// Checks that one of the lines has all of these.
 #[track_caller]
 fn assert_line(lines: &[String], parts: &[&str]) {
     let found = lines.iter().any(|line| parts.iter().all(|part| line.contains(part)));

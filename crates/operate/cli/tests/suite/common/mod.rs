@@ -62,7 +62,7 @@ pub(crate) fn wait_for<T>(what: &str, condition: impl FnMut() -> Option<T>) -> T
     wait::at_most(PATIENCE, what, condition).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// The same for what may take three times as long.
+/// Waits for a condition that may take three times as long.
 pub(crate) fn wait_long_for<T>(what: &str, condition: impl FnMut() -> Option<T>) -> T {
     wait::at_most(3 * PATIENCE, what, condition).unwrap_or_else(|error| panic!("{error}"))
 }
@@ -96,7 +96,7 @@ impl Cluster {
         Self::start_program(&program(), nodes, flags)
     }
 
-    /// The same with another binary, or what starts it.
+    /// Starts a cluster with another binary, or a program that starts it.
     pub(crate) fn start_program(program: &Path, nodes: u32, flags: &[&str]) -> Self {
         let nodes = Nodes::on_loopback(program, "quorate-test-", nodes, flags);
         let nodes = nodes.unwrap_or_else(|error| panic!("{error}"));
@@ -210,7 +210,7 @@ pub(crate) fn single(data: &Path, flags: &[&str]) -> Spec {
     }
 }
 
-/// The same with another value for a flag that it has already.
+/// Replaces the value of a flag that the node has already.
 pub(crate) fn with(mut spec: Spec, flag: &str, value: &str) -> Spec {
     let at = spec.flags.iter().position(|known| known == flag).unwrap();
     value.clone_into(&mut spec.flags[at + 1]);

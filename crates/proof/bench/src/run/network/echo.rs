@@ -37,7 +37,7 @@ pub(in super::super) struct Load {
     pub(in super::super) time: Duration,
 }
 
-/// One repetition, with a server of its own.
+/// Measures a repetition, with a server of its own.
 pub(in super::super) fn measure(load: &Load) -> Result<Repetition, Problem> {
     let failed = |error: io::Error| Problem::io("measure an echo", &error);
     // Frames that XDP sends back at one end of a pair are dropped at the other unless it was
@@ -73,7 +73,7 @@ pub(in super::super) fn measure(load: &Load) -> Result<Repetition, Problem> {
     measured.map_err(failed)
 }
 
-/// In the client's namespace, in which this thread stays.
+/// Runs the client in its namespace, in which this thread stays.
 fn client(server: u32, asking: &Asking) -> io::Result<Repetition> {
     let there = File::open(format!("/run/netns/n{CLIENT}"))?;
     move_into_link_name_space(there.as_fd(), Some(LinkNameSpaceType::Network))?;

@@ -32,8 +32,8 @@ const INSIDE: &str = "QUORATE_BENCH_INSIDE";
 const FAR: [&str; 6] =
     ["--heartbeat-ms", "100", "--election-ms", "1500-3000", "--client-timeout-ms", "60000"];
 
-/// In namespaces of our own when this returns `None`; otherwise why there can be none here, which
-/// is an error where nothing may be skipped.
+/// Enters namespaces of our own, and returns `None`; otherwise why there can be none here, which is
+/// an error where nothing may be skipped.
 pub fn enter(no_skips: bool) -> Result<Option<String>, Problem> {
     if namespace::is_inside(INSIDE) {
         return Ok(None);
@@ -130,7 +130,7 @@ impl Network {
         }
     }
 
-    /// This process gets an interface of this name at the nodes' switch, where they have one.
+    /// Gives this process an interface of this name at the nodes' switch, where they have one.
     pub(super) fn join(&self, interface: &str) -> io::Result<()> {
         match self.kind {
             Emulated::Lan(_) => segment::join(interface),
@@ -194,7 +194,7 @@ fn places(node: u32) -> Places {
     }
 }
 
-/// This end of the fast ways.
+/// Address of this end of the fast ways.
 const HOST: Ipv4Addr = Ipv4Addr::new(10, 213, 78, 254);
 
 /// A node's address for clients and operators.
