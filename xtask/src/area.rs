@@ -35,7 +35,7 @@ const CORES: [Core; 4] = [
 ];
 /// Largest area of a core: issue 17.
 const LIMITS: Area = Area { luts: 5_000, registers: 5_000, half_blocks: 2 * 801 };
-/// Slots; a value has 32 bytes where nothing else is said.
+/// Number of slots; a value has 32 bytes unless stated otherwise.
 const CELLS: u32 = 65_536;
 /// Slots on the other family: fewer fit, and the limit of a core's clock is nowhere near them.
 const CELLS_CLOCKED: u32 = 512;

@@ -58,7 +58,7 @@ pub(crate) struct Looks {
 }
 
 impl Browser {
-    /// Starts one with an empty page. Its profile and what it says of itself are in this folder.
+    /// Starts one with an empty page. Its profile and its log are in this folder.
     pub(crate) fn start(name: &str, folder: &Path) -> Result<Self, Failed> {
         let mut profile = tempfile::Builder::new();
         let profile = profile.prefix("profile-").tempdir_in(folder)?;

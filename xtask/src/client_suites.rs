@@ -52,7 +52,7 @@ struct Task<'a> {
     file: &'a str,
     /// The port of a node.
     port: u16,
-    /// A file that does not exist yet, for what the suite says of its tests.
+    /// A file that does not exist yet, for the suite's report on its tests.
     report: &'a Path,
 }
 

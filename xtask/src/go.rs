@@ -8,7 +8,7 @@ use std::{
 
 use crate::shell::read;
 
-/// Said by who needs it and has not got it.
+/// Message of tasks that need it where it is missing.
 pub(crate) const NO_GO: &str = "no Go 1.24 or newer (https://go.dev/dl, or in /usr/local/go)";
 const NEEDED: (u32, u32) = (1, 24);
 

@@ -251,8 +251,8 @@ fn named(text: &str) -> BTreeSet<String> {
     columns.iter().flat_map(|column| ids(column)).map(str::to_owned).collect()
 }
 
-/// A file of tests, or a module behind `#[cfg(test)]`, is test. A mutant lists the rules that it
-/// takes out; one that nothing is expected to find proves nothing.
+/// Returns the citations of a file. A file of tests, or a module after `#[cfg(test)]`, is test. A
+/// mutant lists the rules that it takes out; one that nothing is expected to find proves nothing.
 fn citations(name: &str, text: &str) -> Vec<Citation> {
     let tests = [
         "/tests/",

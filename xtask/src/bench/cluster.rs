@@ -98,7 +98,7 @@ fn counters(nodes: &Nodes) -> Result<BTreeMap<String, f64>, Failed> {
     Ok(sums)
 }
 
-/// A closed loop: `outstanding` commands are always on their way, until all are answered.
+/// A closed loop: `outstanding` commands are always in flight, until all are answered.
 fn load(port: u16, outstanding: usize, commands: usize, round: usize) -> Result<(), Failed> {
     let mut stream = TcpStream::connect(("127.0.0.1", port))?;
     stream.set_nodelay(true)?;

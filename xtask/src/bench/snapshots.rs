@@ -275,8 +275,8 @@ fn disk_rate(folder: &Path, mib: u64) -> Result<f64, Failed> {
     Ok(float(mib) * MIB / took)
 }
 
-/// A follower is stopped while every key is written, so that the log of the others begins behind
-/// what it has, and goes on while writes go on.
+/// A follower is stopped while every key is written, so that the others' log begins after its last
+/// slot, and restarted while writes continue.
 fn behind(size: &Size) -> Result<(), Failed> {
     let log_max = size.log_max.to_string();
     let flags = ["--store", "memory", "--snapshot-ratio", "1", "--log-max", &log_max];

@@ -100,7 +100,7 @@ impl Field {
         wait_for(&format!("an answer of node {id}"), || self.nodes.view(id))
     }
 
-    /// Waits until the logs of all other nodes begin behind all that this one had.
+    /// Waits until the logs of all other nodes begin after all that this one had.
     fn wait_until_trimmed_past(&self, id: u32, decided: u64) -> Result<(), Failed> {
         let others = self.nodes.ids().into_iter().filter(|other| *other != id);
         for other in others {

@@ -23,7 +23,7 @@ pub(super) struct Measured {
     pub(super) cpu_us: f64,
     /// CPU time of the load generator.
     pub(super) load_cpu_us: f64,
-    /// The share of the machine that anybody else took, 0 to 1.
+    /// Share of the machine used by other processes, 0 to 1.
     pub(super) foreign_cpu: f64,
 }
 
@@ -112,7 +112,8 @@ pub(super) struct Turn {
     pub(super) system: String,
     pub(super) round: usize,
     pub(super) maximum: Option<Measured>,
-    /// Half of whose maximum, commands per second, what was seen; each attempt.
+    /// Measurements at half load, each attempt: the system whose half it was, commands per second,
+    /// and the result.
     pub(super) latencies: Vec<(String, u64, Measured)>,
     /// `None` if no node reports it.
     pub(super) applied: Option<Applied>,

@@ -40,7 +40,7 @@ const CAUTIONS: &[&str] = &[
     "The number of connections is chosen by a short trial of each, and kept; ratios are of one round each, and their median is shown.",
 ];
 
-/// Writes both files, and prints the one for people, or what was asked for instead.
+/// Writes both files, and prints the readable one, or what was requested instead.
 pub(super) fn write(wish: &Wish, systems: &[&System], results: &Results) -> Result<(), Failed> {
     let origin = Origin::now();
     let text = markdown(wish, &origin, systems, results);
@@ -73,7 +73,7 @@ pub(super) fn give(json: Option<&Json>, text: String, document: String) -> Resul
     }
 }
 
-/// All systems, for people and for programs.
+/// Lists all systems, in readable form and for programs.
 pub(super) fn list() -> (String, String) {
     let mut text = String::new();
     let mut systems = Vec::new();

@@ -227,7 +227,8 @@ mod tests {
 
     const FILE: u64 = 7;
 
-    /// Three writes of 1 KiB, of `a`, `b` and `c`, behind each other, and what is left of them.
+    /// Makes three writes of 1 KiB, of `a`, `b` and `c`, after each other, and returns what is left
+    /// of them.
     fn left(cut: Cut, flushed: bool, lies: bool, seed: u64) -> (String, usize) {
         let file = tempfile::tempfile().unwrap();
         let mut journal = Journal::default();

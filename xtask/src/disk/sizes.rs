@@ -46,8 +46,8 @@ impl Sizes {
         self.0.iter().filter(|size| chosen(size.file)).count()
     }
 
-    /// The power is cut: files have the sizes that they had, unless something was written behind
-    /// those since. Says what was undone; nothing is open any more.
+    /// Cuts the power: files get their durable sizes, unless something was written after those
+    /// since. Reports what was undone; nothing is open any more.
     pub(crate) fn cut(
         &mut self,
         chosen: impl Fn(u64) -> bool,

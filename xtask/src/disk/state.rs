@@ -240,7 +240,7 @@ impl State {
         Ok(())
     }
 
-    /// A file next to this one that goes on behind the offset.
+    /// Returns a file next to this one that continues after the offset.
     fn sibling(&mut self, name: &str, offset: u64) -> io::Result<Option<String>> {
         let path = self.files.root().join(name);
         let folder = path.parent().unwrap_or(self.files.root());

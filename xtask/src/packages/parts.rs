@@ -163,7 +163,7 @@ impl Parts {
         text
     }
 
-    /// The texts of all licences, each once, with who is under it.
+    /// Returns the texts of all licences, each once, with the crates under it.
     pub(crate) fn notices(&self) -> Vec<u8> {
         let mut under: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
         let mut without = String::new();

@@ -283,7 +283,7 @@ impl Page {
         self.browser.wait("its dialog", "document.getElementById('dialog').open")
     }
 
-    /// Confirms, and waits for what is said of it.
+    /// Confirms, and waits for the result.
     fn confirm(&mut self, is: &str, words: &str) -> Result<(), Failed> {
         self.browser.wait(
             "what will be done, and a button for it",

@@ -238,7 +238,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// A node goes on with the other program.
+    /// Restarts a node with the other program.
     fn exchange(&mut self, writing: &mut Writing) -> io::Result<()> {
         let Some(old) = &self.means.old else {
             return Ok(());

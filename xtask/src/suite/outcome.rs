@@ -9,7 +9,7 @@ pub(crate) struct Unit {
     pub(super) passed: usize,
     /// Name of the test, and why it may fail.
     pub(super) differs: Vec<(String, String)>,
-    /// Name of the test, and what the suite says of it.
+    /// Name of the test, and the suite's message about it.
     pub(super) failed: Vec<(String, String)>,
     /// Why each was not tried.
     pub(super) outside: Vec<String>,
@@ -114,7 +114,7 @@ fn entries(text: &str) -> Vec<(&str, &str, &str)> {
     places.windows(2).filter_map(one).collect()
 }
 
-/// The name of a test that passed; how long it took stands behind it.
+/// Returns the name of a test that passed, without the duration after it.
 fn without_time(line: &str) -> &str {
     match line.strip_suffix(" ms)").and_then(|line| line.rsplit_once(" (")) {
         Some((name, time)) if time.bytes().all(|byte| byte.is_ascii_digit()) => name,

@@ -1,4 +1,4 @@
-//! Plants the bugs again, one at a time, and says who finds each after how long.
+//! Plants the bugs again, one at a time, and reports what finds each, and how long that takes.
 
 use std::{collections::BTreeSet, process::Command, time::Instant};
 

@@ -1,4 +1,4 @@
-//! `quorate cert`: a small authority for those who have none.
+//! `quorate cert`: a small certificate authority for clusters without one.
 
 use std::path::PathBuf;
 

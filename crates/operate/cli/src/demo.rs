@@ -129,7 +129,7 @@ struct Outcome {
     folder: Option<PathBuf>,
 }
 
-/// A node that goes on running.
+/// A node that keeps running.
 #[derive(Clone, Debug, Serialize)]
 struct Kept {
     node: u32,
@@ -333,7 +333,7 @@ impl Demo {
         Ok(())
     }
 
-    /// All nodes have applied all that is decided. Says who leads.
+    /// Waits until all nodes have applied all that is decided. Returns the leader.
     fn caught_up(&self) -> Result<u32, Problem> {
         let leader = self.wait_for("all nodes to catch up", |cluster| {
             let views: Vec<_> = cluster.nodes.iter().filter_map(Answer::view).collect();

@@ -1,4 +1,4 @@
-//! `quorate start --join`: asks a cluster for an id, and for a vote once the node is level.
+//! `quorate start --join`: asks a cluster for an id, and for a vote once the node is caught up.
 //!
 //! Everything here may be repeated: the folder asks with the same nonce each time and gets the same
 //! id ([join-2]), and a vote that it has is not given twice.

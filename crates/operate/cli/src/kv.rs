@@ -1,4 +1,4 @@
-//! `quorate kv`: one command of the key-value service, for people and scripts without a client of
+//! `quorate kv`: one command of the key-value service, for users and scripts without a client of
 //! Redis.
 
 use std::ffi::OsString;

@@ -35,8 +35,8 @@ pub(crate) fn start(wanted: Option<&str>) -> Result<(), Problem> {
 /// Longest wait for the reader of standard error before the process ends.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// Makes sure that no reader of standard error can hold up or end this process, a node: all lines
-/// go through the queue of [`stderr`] from now on, messages of panics included.
+/// Makes sure that no reader of standard error can block or end this process, a node: all lines go
+/// through the queue of [`stderr`] from now on, messages of panics included.
 pub(crate) fn detach() -> Result<(), Problem> {
     stderr::detach().map_err(|error| Problem::io("start a thread", &error))?;
     // It never fails.

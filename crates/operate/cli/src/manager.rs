@@ -30,7 +30,7 @@ const WATCHDOG_OF: &str = "WATCHDOG_PID";
 const EXTENSION: Duration = Duration::from_mins(2);
 /// Interval of equal lines: that it starts, and what the node is.
 const EVERY: Duration = Duration::from_secs(5);
-/// A manager that reads nothing must not hold up a node.
+/// Longest wait for a manager that reads nothing, which must not block a node.
 const SEND_WAIT: Duration = Duration::from_secs(5);
 
 /// The way to the service manager.

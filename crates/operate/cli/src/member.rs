@@ -1,4 +1,4 @@
-//! `quorate member`: who belongs to the cluster, and how operators change that.
+//! `quorate member`: the members of the cluster, and how operators change them.
 
 mod drain;
 mod feature;

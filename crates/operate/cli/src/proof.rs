@@ -63,7 +63,7 @@ impl Global {
         }
     }
 
-    /// Starts the log, and takes note of who asks. With `proves`, nodes are asked with the
+    /// Starts the log, and records the user's identity. With `proves`, nodes are asked with the
     /// certificate of `--tls`.
     pub fn begin(&self, proves: bool) -> Result<(), Problem> {
         let wanted = env::var_os(logging::VARIABLE);

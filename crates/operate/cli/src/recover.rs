@@ -1,4 +1,4 @@
-//! `quorate recover`: the majority is lost for good, and one node's folder goes on as a new
+//! `quorate recover`: the majority is lost for good, and one node's folder continues as a new
 //! cluster.
 
 use std::{
@@ -316,7 +316,7 @@ fn unreadable(why: impl std::fmt::Display) -> Problem {
     Problem::new(Exit::Failed, "cannot_recover", what).hint("the node is unchanged")
 }
 
-/// The copy, on its way to all that it has.
+/// The copy while it is replayed to its end.
 struct Replaying<F: Front, S: StateMachine> {
     host: NodeHost<LockedFolder, S, F>,
     began: Instant,

@@ -18,7 +18,7 @@ use crate::{
 
 /// Longer than a node lets one request wait for a snapshot.
 pub(crate) const WAIT: Duration = Duration::from_secs(15);
-/// A node that only goes on without more of a snapshot for this long does not take one.
+/// Time without progress of a snapshot after which the node is not taking one.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Flags.

@@ -276,7 +276,7 @@ fn unix_ms() -> u64 {
     u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A node that knows who it is, and does not run yet.
+/// A node that knows its identity, and does not run yet.
 pub(crate) struct Starting {
     pub(crate) known: quorate::Settings,
     pub(crate) identity: Identity<LockedFolder>,
@@ -464,8 +464,9 @@ fn stop_on_signal(manager: Manager) -> Result<Stop<EndReactor>, Problem> {
     Ok(stop)
 }
 
-/// A replica that found itself wrong must not go on; other threads would wait for it forever.
-/// Threads whose panics are caught, or noticed and got over, are left to themselves.
+/// Ends the process at a panic: a replica that found itself wrong must not continue; other threads
+/// would wait for it forever. Threads whose panics are caught, or noticed and handled, are left to
+/// themselves.
 fn end_on_panic() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {

@@ -1,7 +1,7 @@
 //! Races between a signal and the start of the node, explored: the same lines as in production,
-//! over primitives of a scheduler that decides who runs when.
+//! over primitives of a scheduler that decides which thread runs when.
 //!
-//! The model is shown to work by a start that looks for the wish first.
+//! The model is shown to work by a start that checks for the request first.
 
 /// The same primitives as in production.
 mod sync {

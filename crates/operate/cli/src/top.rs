@@ -1,4 +1,4 @@
-//! `quorate top`: the cluster on the whole screen of a terminal, as the page for people shows it.
+//! `quorate top`: the cluster on the whole screen of a terminal, as the web page shows it.
 
 mod app;
 mod cluster;

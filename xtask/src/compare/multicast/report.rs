@@ -26,7 +26,7 @@ const CAUTIONS: [&str; 8] = [
     "CPU is of all processes of a system, the load included; what the kernel does in threads of its own is part of the foreign CPU.",
 ];
 
-/// Writes both files, and prints the one for people, or what was asked for instead.
+/// Writes both files, and prints the readable one, or what was requested instead.
 pub(super) fn write(wish: &Wish, systems: &[System], results: &Results) -> Result<(), Failed> {
     let origin = Origin::now();
     let text = markdown(wish, &origin, systems, results);

@@ -1,4 +1,4 @@
-//! The report for people.
+//! The readable report.
 
 use std::fmt::Write as _;
 

@@ -117,8 +117,8 @@ pub(super) fn run(args: &DemoArgs, output: Output) -> Result<Exit, Problem> {
     demo.judge(shown)
 }
 
-/// Listens for browsers, and goes on in namespaces of its own where that is possible: the listener
-/// is from outside, where browsers are.
+/// Listens for browsers, and continues in namespaces of its own where that is possible: the
+/// listener is from outside, where browsers are.
 fn enter(args: &DemoArgs) -> Result<Entered, Problem> {
     if network::is_inside() {
         let listener = io::stdin().as_fd().try_clone_to_owned();

@@ -202,7 +202,8 @@ fn state(view: &MembersView, plan: u64) -> State {
     }
 }
 
-/// [era-9] Waits until who left may be switched off. Later plans settle what earlier ones did.
+/// [era-9] Waits until the removed node may be switched off. Later plans settle what earlier ones
+/// did.
 pub(super) fn settle(
     group: &mut Group,
     plan: Option<u64>,

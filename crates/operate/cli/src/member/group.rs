@@ -51,7 +51,7 @@ impl Seen {
     }
 
     /// Returns the view of the leader, which knows most; that of the node that has applied most if
-    /// the leader does not answer, or is far behind with that.
+    /// the leader does not answer, or lags far in that.
     pub(super) fn newest(&self) -> &MembersView {
         let leader = self.leader();
         let views = || self.0.iter().map(|(_, view)| view);
@@ -151,8 +151,8 @@ impl Group {
         *self.cluster.get_or_insert_with(|| view.cluster.clone()) == view.cluster
     }
 
-    /// Asks the leader, or any node for what any node takes; goes on when leaders change. What may
-    /// or may not have been done is asked for again: that is harmless.
+    /// Asks the leader, or any node where any can answer; continues when leaders change. A request
+    /// of unknown outcome is sent again: that is harmless.
     pub(super) fn ask(&mut self, request: &MembersRequest) -> Result<Asked, Problem> {
         let body = serde_json::to_string(request).expect("plain data");
         let until = Instant::now() + PATIENCE;
@@ -189,7 +189,7 @@ impl Group {
     }
 }
 
-/// The leader; behind it the others, for what is no plan.
+/// Returns the leader; after it the others, for requests without a plan.
 fn candidates(seen: &Seen, request: &MembersRequest) -> Vec<String> {
     let leader = seen.leader();
     let first = leader.and_then(|leader| seen.admin_of(leader));

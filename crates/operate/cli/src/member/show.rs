@@ -1,4 +1,4 @@
-//! Members and plans for people.
+//! Members and plans in readable form.
 
 use quorate_admin::members::{ListedView, MembersView, StepView, WeightView};
 
@@ -63,7 +63,7 @@ fn row(listed: &ListedView, leader: Option<u32>) -> Vec<String> {
     ]
 }
 
-/// The steps of a plan, with the weights behind each.
+/// Formats the steps of a plan, with the weights after each.
 pub(super) fn steps(steps: &[StepView]) -> String {
     let head = ["step", "change", "weights"].map(str::to_owned).to_vec();
     let row = |(at, step): (usize, &StepView)| {

@@ -37,9 +37,9 @@ struct Status {
     leases: usize,
     users: usize,
     roles: usize,
-    /// Clients have to say who they are.
+    /// Clients have to authenticate.
     auth_enabled: bool,
-    /// A SHA-256 behind the data matches them; `false`: there is none.
+    /// A SHA-256 after the data matches them; `false`: there is none.
     checksum: bool,
 }
 

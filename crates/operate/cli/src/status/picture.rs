@@ -13,7 +13,7 @@ use super::{
 
 /// Cells of a bar.
 const BAR: usize = 24;
-/// Columns before what is said of a node on a line of its own.
+/// Columns before a node's details on a line of their own.
 const INDENT: usize = 8;
 
 /// Content of the picture.
@@ -215,7 +215,7 @@ fn has_all(view: &NodeView) -> bool {
     view.role != "auxiliary" && !view.removed
 }
 
-/// A node's line, and what is said below it.
+/// A node's line, and the details below it.
 struct Row {
     mark: &'static str,
     colour: Colour,

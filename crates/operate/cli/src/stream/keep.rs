@@ -42,7 +42,7 @@ pub(super) fn parse_age(text: &str) -> Result<Bound, String> {
         .ok_or_else(|| must_be("an age such as 7d, 12h, 30m, 90s or 500ms, or forever", text))
 }
 
-/// An age as it is said.
+/// Formats an age.
 fn age(ms: u64) -> String {
     let whole = |(_, unit): &&(&str, u64)| ms.is_multiple_of(*unit);
     let found = UNITS.iter().find(whole);

@@ -39,7 +39,7 @@ struct Sample {
 }
 
 impl Progress {
-    /// `end`: behind the last byte that will be written, if that is known.
+    /// Starts the reports. `end`: position after the last byte that will be written, if known.
     pub(super) fn start(watch: Watch, end: Option<u64>) -> io::Result<Self> {
         let (sender, ended) = channel::<()>();
         let tell = move || {

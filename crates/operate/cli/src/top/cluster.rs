@@ -211,7 +211,7 @@ impl<'a> Now<'a> {
         self.members.iter().find(|member| member.node == id)
     }
 
-    /// Slots that it is behind, as its leader knows.
+    /// Returns the slots that a node lags, as its leader knows.
     pub(super) fn lag(&self, id: u32) -> Option<u64> {
         let mut members = self.leading?.members.iter();
         members.find(|member| member.node == id)?.lag

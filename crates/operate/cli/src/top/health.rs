@@ -267,7 +267,7 @@ mod tests {
         assert!(banner.what.contains("docs/operate/lost-majority.md"));
     }
 
-    /// A leader goes on with the weights that writes need, though no election would succeed.
+    /// A leader continues with the weights that writes need, though no election would succeed.
     #[test]
     fn the_rule_in_force_and_weights_count() {
         let flexible = |mut view: NodeView| {

@@ -25,7 +25,7 @@ const NEAR: Duration = Duration::from_millis(200);
 pub(super) struct Sample {
     /// Commands per second, if that is known.
     pub(super) commands: Option<f64>,
-    /// Median and 99th percentile of the time to an answer, if anybody was answered.
+    /// Median and 99th percentile of the time to an answer, if there were answers.
     pub(super) latency_us: Option<(f64, f64)>,
     /// The leader differs from the look before.
     pub(super) changed: bool,

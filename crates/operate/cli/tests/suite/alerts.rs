@@ -240,7 +240,7 @@ fn rules_and_table_name_metrics_and_labels_that_nodes_have() {
     }
 }
 
-/// The rule about removed nodes can come true: such a node goes on saying so until it is switched
+/// The rule about removed nodes can come true: such a node keeps reporting it until it is switched
 /// off.
 #[test]
 fn a_removed_node_says_so_in_its_metrics() {

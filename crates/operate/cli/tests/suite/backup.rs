@@ -80,8 +80,8 @@ fn set(link: &mut Link, key: &str, value: &str) {
     assert_eq!(link.ask(&["SET", key, value]).unwrap(), ok());
 }
 
-/// [restore-1] Every write that was acknowledged before the backup began is in the new cluster; who
-/// belongs to the old one, node or client, is a stranger there.
+/// [restore-1] Every write that was acknowledged before the backup began is in the new cluster;
+/// nodes and clients of the old one are strangers there.
 fn restored_from(store: &str) {
     let mut cluster = Cluster::start(3, &["--store", store]);
     let folder = TempDir::new().unwrap();
@@ -351,7 +351,7 @@ fn recover(data: &Path, flags: &[&str]) -> (i32, Json) {
     quorate_json(&arguments)
 }
 
-/// [era-10] Two of three are lost for good: what the third one has goes on, as another cluster.
+/// [era-10] Two of three are lost for good: the third one's data continue as another cluster.
 fn recovered_from(store: &str) {
     let mut cluster = Cluster::start(3, &["--store", store]);
     let leader = cluster.leader();

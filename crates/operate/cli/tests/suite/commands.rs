@@ -370,7 +370,7 @@ fn a_unix_socket_serves_clients_and_goes_with_the_node() {
     assert!(!path.exists());
 }
 
-/// The last error reaches the client; the node goes on.
+/// The last error reaches the client; the node keeps running.
 #[test]
 fn malformed_input_is_answered_and_closed() {
     let folder = tempfile::tempdir().unwrap();

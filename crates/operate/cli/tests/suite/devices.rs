@@ -75,7 +75,7 @@ fn a_learner_submits_and_learns_by_frames() {
     assert_eq!(reply.bytes(), Some(written.to_string().as_bytes()), "{reply:?}");
 }
 
-/// A box, a thread and a node without a device behind the page of the demo; `cargo xtask page`
+/// A box, a thread and a node without a device serve the page of the demo; `cargo xtask page`
 /// presses its buttons.
 #[test]
 fn the_demo_with_a_page_loses_nothing() {

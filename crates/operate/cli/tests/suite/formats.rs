@@ -142,7 +142,7 @@ fn has_everything(link: &mut Link) {
     assert_eq!(link.ask(&["GET", "counter"]).unwrap(), bulk("3"));
 }
 
-/// Opens it, as the node that it is, and goes on; what it says of its members.
+/// Opens it as the node that it is, continues, and returns its view of its members.
 fn goes_on(name: &str, node_id: u32) -> (Json, TempDir) {
     let folder = TempDir::new().unwrap();
     let data = folder.path().join("n");

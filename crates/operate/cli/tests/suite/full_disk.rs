@@ -1,4 +1,4 @@
-//! A node on a file system that is really full: it waits, says so, loses nothing, and goes on by
+//! A node on a file system that is really full: it waits, says so, loses nothing, and continues by
 //! itself.
 //!
 //! The file system is a small one in memory, in a mount namespace of its own. Where there are no

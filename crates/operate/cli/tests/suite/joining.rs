@@ -167,8 +167,8 @@ impl Way {
     }
 }
 
-/// Head and body; `None` for a connection without a request. The server is to close behind its
-/// answer.
+/// Reads head and body; `None` for a connection without a request. The server should close after
+/// its answer.
 fn read_request(stream: &mut TcpStream) -> Option<String> {
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut text = String::new();
@@ -188,8 +188,8 @@ fn read_request(stream: &mut TcpStream) -> Option<String> {
     }
 }
 
-/// [join-2] SIGKILL before it is asked, before the answer comes, behind it, and while it catches
-/// up: it goes on, and never takes a second id.
+/// [join-2] SIGKILL before it is asked, before the answer arrives, after it, and during catch-up:
+/// it continues, and never takes a second id.
 #[test]
 fn a_joiner_that_is_killed_at_any_step_goes_on_with_the_same_id() {
     let folder = TempDir::new().unwrap();

@@ -32,7 +32,7 @@ struct Round {
     outstanding: AtomicUsize,
     stop: AtomicBool,
     answered: AtomicU64,
-    /// Reads that were sent behind what was written during the pause.
+    /// Reads sent after the write during the pause.
     behind: AtomicUsize,
     /// Connections that got what was written during the pause, an error, or the end.
     settled: AtomicUsize,

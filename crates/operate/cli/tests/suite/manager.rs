@@ -230,7 +230,7 @@ fn fill(pipe: &PipeReader) {
     }
 }
 
-/// A socket that is not there is said, and the node runs.
+/// A missing socket is reported, and the node runs.
 #[test]
 fn a_manager_that_is_gone_keeps_no_node_from_running() {
     let folder = tempfile::tempdir().unwrap();

@@ -216,7 +216,7 @@ fn a_plan_that_waits_is_cancelled() {
     assert_eq!(done(&rest, "list")["plan"], Json::Null);
 }
 
-/// The node that was asked, which leads, dies in the middle: the cluster goes on with the plan, and
+/// The node that was asked, which leads, dies in the middle: the cluster continues the plan, and
 /// the command follows it elsewhere.
 #[test]
 fn a_plan_and_its_command_outlive_the_leader() {
@@ -373,8 +373,7 @@ fn ids_are_reserved_a_machine_is_replaced_and_an_address_moved() {
     drop(three);
 }
 
-/// [level-5] By way of any node: what holds the level back, the raise, and what is said from then
-/// on.
+/// [level-5] Through any node: what holds the level back, the raise, and the reports from then on.
 #[test]
 fn the_feature_level_is_shown_held_back_and_raised() {
     let mut cluster = Cluster::start(3, &[]);

@@ -179,7 +179,7 @@ fn an_existing_stream_is_written_only_as_the_user_says() {
     assert_eq!(put(&["--append"], b""), (1, "closed".to_owned()));
 }
 
-/// Interrupted, it says what is durable; the same file goes on behind that.
+/// Interrupted, it reports what is durable; the same file continues after that.
 #[test]
 fn an_interrupted_file_is_resumed_where_it_is_the_same() {
     let played = Played::start(1, 3).unwrap();
@@ -223,7 +223,7 @@ fn an_interrupted_file_is_resumed_where_it_is_the_same() {
     assert!(played.stream("b") == Some((data, true)));
 }
 
-/// A writer that is taken over leaves bytes behind the end that was compared.
+/// A writer that is taken over leaves bytes after the end that was compared.
 #[test]
 fn what_was_decided_after_the_comparison_is_compared_as_well() {
     let played = Played::start(1, 3).unwrap();
@@ -441,7 +441,7 @@ fn bad_usage_and_nobody_there_are_clear() {
     assert_eq!(code, 1);
 }
 
-/// A terminal's user who interrupts before anything answered is not left without a word.
+/// A user who interrupts before anything answered gets a message.
 #[test]
 fn an_interrupt_before_the_stream_is_open_says_so() {
     let played = Played::start(1, 1).unwrap();

@@ -1,4 +1,4 @@
-//! A long stream of bytes through a real group whose nodes are killed on the way: every byte that
+//! A long stream of bytes through a real group whose nodes are killed meanwhile: every byte that
 //! was acknowledged is on every node, where it belongs.
 
 use std::{
@@ -34,7 +34,7 @@ fn addresses(cluster: &Cluster) -> Vec<String> {
     nodes.map(|node| node.ready.stream.clone()).collect()
 }
 
-/// A writer whose bytes follow from their positions, and how far it is.
+/// A writer whose bytes follow from their positions, and its progress.
 struct Writing {
     watch: Watch,
     end: JoinHandle<Result<u64, Error>>,

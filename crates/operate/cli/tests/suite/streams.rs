@@ -90,8 +90,8 @@ fn the_address_is_in_the_status() {
     assert_eq!(stream, &node.ready.stream, "{json}");
 }
 
-/// Several nodes of one machine need no flag for streams; but who asks for an address gets it, or
-/// an error.
+/// Several nodes of one machine need no flag for streams; but an explicitly requested address is
+/// bound, or an error.
 #[test]
 fn a_node_without_the_default_address_serves_no_streams_and_says_so() {
     let folder = tempfile::tempdir().unwrap();

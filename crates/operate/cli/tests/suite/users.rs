@@ -70,7 +70,8 @@ impl Guarded {
         (output.status.code().unwrap(), text)
     }
 
-    /// `web` writes and `eye` reads byte streams, and only who may write measures.
+    /// Checks that `web` writes and `eye` reads byte streams, and that only writers may run the
+    /// bench.
     fn passwords_for_streams_and_bench(&self) {
         let nodes = self.nodes.all().iter();
         let streams: Vec<&str> = nodes.map(|node| &*node.ready.stream).collect();

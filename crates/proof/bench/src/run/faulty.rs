@@ -192,7 +192,7 @@ fn ring_of(cluster: &Cluster, leader: u32) -> Vec<u32> {
     view.map(|view| view.ring.clone()).unwrap_or_default()
 }
 
-/// The first of the ring that does not lead; without a ring anybody who votes.
+/// Returns the first of the ring that does not lead; without a ring any voter.
 fn victim(ring: &[u32], cluster: &Cluster, leader: u32) -> Result<u32, Problem> {
     let voters = cluster.members.iter().filter(|place| !place.learner);
     let mut all = ring.iter().copied().chain(voters.map(|place| place.node));

@@ -121,7 +121,7 @@ pub(super) struct Spent {
 }
 
 impl Spent {
-    /// `leader` led meanwhile, if anybody did.
+    /// Subtracts two readings. `leader` led meanwhile, if any node did.
     pub(super) fn between(before: &Readings, after: &Readings, leader: Option<u32>) -> Self {
         let since = |node: &Node| {
             let later = after.nodes.iter().find(|later| later.node == node.node);

@@ -199,7 +199,7 @@ impl Session {
         network.narrow(node, percent)
     }
 
-    /// SIGKILL, and the same node again, on a disk whose flushes take so long.
+    /// Kills a node by SIGKILL, and starts it again on a disk whose flushes take this long.
     pub(super) fn come_back_with(&mut self, node: u32, flush: Duration) -> io::Result<()> {
         self.nodes.kill(&[node])?;
         let spec = &mut self.nodes.node(node)?.spec;
@@ -283,7 +283,7 @@ impl Cluster {
         }
     }
 
-    /// Waits until all who vote do it by devices of that kind.
+    /// Waits until all voters vote by devices of that kind.
     pub(super) fn wait_for_devices(&self, device: Device) -> Result<(), Problem> {
         let voters = self.members.iter().filter(|place| !place.learner);
         let admins: Vec<String> = voters.map(|place| place.admin.clone()).collect();

@@ -1,4 +1,5 @@
-//! `quorate bench log --trace`: one command at a time, and the stamps of all who had to do with it.
+//! `quorate bench log --trace`: one command at a time, and the stamps of all nodes and devices
+//! involved.
 
 use std::{
     io::{self, Read as _, Write as _},

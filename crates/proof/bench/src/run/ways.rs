@@ -22,7 +22,7 @@ use crate::{
     row::{Row, Setting},
 };
 
-/// A repetition, if nothing else is said: there are many rows, and everything is on one machine.
+/// Default duration of a repetition: there are many rows, and everything is on one machine.
 const MEASURE: Duration = Duration::from_secs(2);
 const WARMUP: Duration = Duration::from_millis(500);
 

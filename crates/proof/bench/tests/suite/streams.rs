@@ -110,7 +110,7 @@ fn writes_that_are_due_together_go_together() {
     assert_eq!(acknowledged.bytes, samples.completed * GATHERED_BYTES as u64);
 }
 
-/// The node is slower than the writer, whose socket is full again and again, and takes calls in
+/// The node is slower than the writer, whose socket is full again and again, and accepts calls in
 /// part.
 #[test]
 fn no_write_is_lost_where_many_are_outstanding() {

@@ -82,8 +82,8 @@ fn group_ms(world: &World, node: usize) -> u64 {
     running.map_or(0, |running| running.replica().group_ms())
 }
 
-/// One clock after the other is seconds or hours ahead or behind, the leader's or another's; leaders
-/// come and go. Locks live for less than clocks differ.
+/// One clock after the other is seconds or hours fast or slow, the leader's or another's; leaders
+/// change. Locks live for less than clocks differ.
 #[test]
 fn one_wrong_clock_at_a_time_shortens_and_prolongs_nothing() -> Outcome {
     let (mut missed, mut found) = (0, 0);

@@ -312,8 +312,8 @@ fn old_frames_of_its_own_take_nothing_from_a_node() {
     }
 }
 
-/// [live-4] The device of who shall lead votes for who led: it is fenced first, and then its owner
-/// asks at once.
+/// [live-4] The next leader's device votes for the previous leader: it is fenced first, and then
+/// its owner asks at once.
 #[test]
 fn a_leader_with_a_device_hands_over_at_once() {
     for class in [Class::Durable, Class::Volatile] {

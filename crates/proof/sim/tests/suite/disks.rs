@@ -182,8 +182,8 @@ fn a_follower_that_cannot_write_is_not_waited_for() -> Outcome {
     Ok(())
 }
 
-/// Two disks take nothing more, the leader's among them: who takes over can write. When the leader
-/// then dies, it is again one of those that can.
+/// Two disks accept nothing more, the leader's among them: the node that takes over can write. When
+/// that leader then dies, it is again one of those that can.
 #[test]
 fn leadership_goes_to_who_can_write() -> Outcome {
     for (seed, trouble) in (200..).zip([Trouble::Full, Trouble::NoDescriptors, Trouble::WriteHangs])
@@ -238,7 +238,7 @@ fn disks_that_all_stand_still_cause_no_election() -> Outcome {
     Ok(())
 }
 
-/// A writer of a byte stream goes on, too.
+/// A writer of a byte stream continues, too.
 #[test]
 fn a_stream_goes_on_when_the_leader_cannot_write() -> Outcome {
     for (seed, trouble) in (400..).zip([Trouble::Full, Trouble::NoDescriptors, Trouble::WriteHangs])
@@ -279,7 +279,7 @@ fn a_stream_goes_on_when_the_leader_cannot_write() -> Outcome {
 }
 
 /// Operators want node 1 to lead, whose disk hangs. In memory it votes as fast as any, and so is
-/// level: it is not handed the leadership again and again.
+/// caught up: it is not handed the leadership again and again.
 #[test]
 fn priority_brings_leadership_to_nobody_who_cannot_write() -> Outcome {
     let mut world = World::elected(settings(500, Class::Volatile))?;

@@ -22,7 +22,7 @@ fn settings(votes: &Route, carrier: Carrier, class: Class, nodes: usize) -> Sett
     settings
 }
 
-/// A leader, and time enough to see who keeps up.
+/// Elects a leader, and waits long enough to see which nodes keep up.
 fn elected(settings: Settings) -> World {
     let mut world = World::elected(settings).unwrap();
     world.run_for(300_000).unwrap();
@@ -81,8 +81,8 @@ fn ring(world: &World) -> Vec<usize> {
     nodes.iter().map(|node| node.0 as usize - 1).collect()
 }
 
-/// [ring-7] Each member of a ring stops, is cut off, or dies in turn: commands go on within a
-/// moment, the ring goes on without it, and it may come back later.
+/// [ring-7] Each member of a ring stops, is cut off, or dies in turn: commands continue within a
+/// moment, the ring continues without it, and it may come back later.
 #[test]
 fn no_member_of_a_ring_is_waited_for() {
     type Harm = fn(&mut World, usize);

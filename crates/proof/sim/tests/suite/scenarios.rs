@@ -138,7 +138,7 @@ fn g10_kill_all_at_any_byte() -> Outcome {
     Ok(())
 }
 
-/// G11 A follower that fell behind every cache gets the data before it counts as caught up
+/// G11 A follower that fell below every cache gets the data before it counts as caught up
 /// ([catch-1]): then it is needed for a quorum, and serves what it slept through.
 #[test]
 fn g11_follower_falls_behind_all_caches() -> Outcome {
@@ -456,8 +456,8 @@ fn deaf_clients_cost_no_more_than_their_memory() -> Outcome {
     Ok(())
 }
 
-/// G23 A node whose disk fails stops voting and leading, says so, and goes on answering stale
-/// reads; the group goes on; after a restart it votes again ([disk-9]).
+/// G23 A node whose disk fails stops voting and leading, says so, and keeps answering stale reads;
+/// the group continues; after a restart it votes again ([disk-9]).
 #[test]
 fn g23_failed_disk_stops_votes_but_not_reads() -> Outcome {
     for seed in 0..4 {
@@ -495,7 +495,7 @@ fn g23_failed_disk_stops_votes_but_not_reads() -> Outcome {
     Ok(())
 }
 
-/// G23 A full disk is busy before it is an error: when there is room again, the node goes on.
+/// G23 A full disk is busy before it is an error: when there is space again, the node continues.
 #[test]
 fn g23_full_disk_goes_on_when_there_is_room() -> Outcome {
     let mut settings = Settings::calm(23, 3, Class::Durable);
@@ -690,7 +690,7 @@ fn listener_hears_nothing_old_and_everything_new() -> Outcome {
 
 /// A pipeline that changes between writes and reads with each request takes no longer than one that
 /// only writes, on every node and READONLY too: there is no round trip per change. Each read sees
-/// the write before it, and not the one behind it.
+/// the write before it, and not the one after it.
 #[test]
 fn pipeline_of_reads_and_writes_takes_as_long_as_one_of_writes() -> Outcome {
     const PAIRS: usize = 50;
@@ -764,8 +764,8 @@ fn a_node_dies_while_it_founds_or_joins() -> Outcome {
     Ok(())
 }
 
-/// [volatile-1] The same in a volatile group: who dies before its first start was counted never
-/// ran, and keeps its vote.
+/// [volatile-1] The same in a volatile group: a node that dies before its first start was counted
+/// never ran, and keeps its vote.
 #[test]
 fn a_node_of_a_volatile_group_that_never_ran_forgets_nothing() -> Outcome {
     for (node, changes) in [(0, 4), (1, 6)] {
@@ -802,7 +802,7 @@ fn the_founder_dies_while_it_lets_nodes_in() -> Outcome {
 }
 
 /// [volatile-1] [volatile-3] A node that dies before, within or after the change of its identity
-/// that counts a start comes back as who it was, and no number counts two starts.
+/// that counts a start comes back under the same identity, and no number counts two starts.
 #[test]
 fn a_node_dies_while_its_start_is_counted() -> Outcome {
     for seed in 0..5 {

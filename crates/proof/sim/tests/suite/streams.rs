@@ -363,7 +363,7 @@ fn g12_members_and_leaders_change_inside_a_piece() -> Outcome {
 }
 
 /// G12 The leader dies in the midst of a piece of another node: the next one proposes what was
-/// inherited, and goes on with the same piece exactly behind that ([p1-6], [stream-3]).
+/// inherited, and continues the same piece exactly after that ([p1-6], [stream-3]).
 #[test]
 fn piece_goes_on_at_the_next_leader() -> Outcome {
     for seed in 0..8 {
@@ -516,9 +516,9 @@ fn bytes_that_rotted_come_from_another_node() -> Outcome {
     Ok(())
 }
 
-/// G9 G10 A node alone is killed at many moments of its snapshots and checkpoints, and has every
-/// byte each time: what is behind the checkpoint of the store is in the log, also below its
-/// snapshot ([trim-2], [disk-5]).
+/// G9 G10 A single node is killed at many moments of its snapshots and checkpoints, and has every
+/// byte each time: what is after the checkpoint of the store is in the log, also below its snapshot
+/// ([trim-2], [disk-5]).
 #[test]
 fn g9_node_alone_has_its_bytes_whenever_it_is_killed() -> Outcome {
     let mut settings = settings(90, 0);
@@ -566,8 +566,8 @@ fn rot_streams(world: &World, node: usize) {
     }
 }
 
-/// [here-1] [here-2] However bytes came: with their records, learned of without, behind a snapshot,
-/// and again after they rotted.
+/// [here-1] [here-2] Bytes count as present however they arrived: with their records, learned of
+/// without, after a snapshot, and again after they rotted.
 #[test]
 fn start_finds_what_counts_as_here_however_it_came() -> Outcome {
     for (seed, by_snapshot) in [(60, false), (61, true)] {
@@ -646,7 +646,7 @@ fn founder_is_lost_after_the_others_have_its_bytes() -> Outcome {
     Ok(())
 }
 
-/// [here-3] Bytes that no node has any more hold up their readers alone: nodes that know that they
+/// [here-3] Bytes that no node has any more block their readers alone: nodes that know that they
 /// lack them elect a leader and execute commands.
 #[test]
 fn lacking_bytes_hold_up_neither_elections_nor_keys() -> Outcome {

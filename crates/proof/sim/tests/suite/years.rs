@@ -135,7 +135,7 @@ fn fill_until_trimmed(world: &mut World, node: usize, beyond: u64) -> Outcome {
 }
 
 /// G8 Quorums that would not meet are refused: when a group is founded, and when it is changed; the
-/// group goes on with those that it has ([era-4]).
+/// group continues with those that it has ([era-4]).
 #[test]
 fn g8_quorums_that_do_not_meet_are_refused() -> Outcome {
     let voters = |weights: &[u32]| -> Vec<Voter> {
@@ -287,8 +287,8 @@ fn known_era(world: &World, node: usize) -> Option<u32> {
     Some(running.replica().node().era().0)
 }
 
-/// The leader decides a change, goes on in the era that it began, and is gone for good, at each
-/// moment around that, while clients write: those who are left go on, in the one era or in the
+/// The leader decides a change, continues in the era that it began, and is gone for good, at each
+/// moment around that, while clients write: the remaining nodes continue, in the one era or in the
 /// other ([ballot-3], [ballot-5]).
 #[test]
 fn leader_goes_who_alone_knew_that_an_era_began() -> Outcome {
@@ -391,7 +391,7 @@ fn g24_logs_are_kept_for_who_is_behind_and_then_a_snapshot_is() -> Outcome {
     world.settle()
 }
 
-/// [live-4] An operator hands leadership to a node that waits for a snapshot. The leader goes on
+/// [live-4] An operator hands leadership to a node that waits for a snapshot. The leader continues
 /// until that node has everything, and no write waits meanwhile.
 #[test]
 fn leadership_waits_for_a_node_that_gets_a_snapshot() -> Outcome {

@@ -155,7 +155,7 @@ pub(super) struct Shown {
     events: Vec<Event>,
 }
 
-/// A node, as it says of itself and as the stage made it.
+/// A node, as it reports itself and as the stage set it up.
 #[derive(Serialize)]
 struct Node {
     node: u32,

@@ -52,7 +52,7 @@ pub(super) fn lines(
     lines
 }
 
-/// The members, and what is said of them.
+/// Draws the members, and their details.
 fn told(app: &App, now: &Now<'_>, history: &History, canvas: Canvas) -> Vec<Line<'static>> {
     let mut lines = members::table(app, now, history, canvas);
     let notes = notes(now, canvas);

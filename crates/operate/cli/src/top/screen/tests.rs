@@ -402,7 +402,8 @@ fn hostile_nodes_draw_text_only() {
     }
 }
 
-/// Not for reading: every size that a window can have on its way.
+/// No size is too small, though not all are readable: every size that a window can have while it is
+/// resized.
 #[test]
 fn no_size_is_too_small() {
     let mut screen = Screen::new(|view| (view.node != 2).then_some(view));
