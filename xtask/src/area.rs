@@ -1,8 +1,7 @@
-//! What the cores for FPGAs take: `cargo xtask offload area`, with Yosys from a Python package, and
+//! Area of the FPGA cores: `cargo xtask offload area`, with Yosys from a Python package, and
 //! `--clock`.
 //!
-//! These are counts behind synthesis, before anything has a place. No figure of a board comes from
-//! here.
+//! These are counts after synthesis, before placement. No figure of a board comes from here.
 
 use std::{
     fmt::Write as _,
@@ -34,24 +33,24 @@ const CORES: [Core; 4] = [
         columns: true,
     },
 ];
-/// What a core may take: issue 17.
+/// Largest area of a core: issue 17.
 const LIMITS: Area = Area { luts: 5_000, registers: 5_000, half_blocks: 2 * 801 };
-/// Slots; a value has 32 bytes where nothing else is said.
+/// Number of slots; a value has 32 bytes unless stated otherwise.
 const CELLS: u32 = 65_536;
-/// On the other family fewer fit, and where a core's clock ends is nowhere near them.
+/// Slots on the other family: fewer fit, and the limit of a core's clock is nowhere near them.
 const CELLS_CLOCKED: u32 = 512;
 
-/// What was counted.
+/// Counted area.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Area {
     luts: u32,
     registers: u32,
-    /// Of 18 Kbit.
+    /// Block RAMs of 18 Kbit.
     half_blocks: u32,
 }
 
 impl Area {
-    /// From what Yosys prints as `stat`: a count and a kind in each line.
+    /// Parses Yosys' `stat`: a count and a kind in each line.
     fn of(text: &str) -> Self {
         let mut area = Self::default();
         for line in text.lines() {
@@ -115,7 +114,7 @@ pub(crate) fn run_area(words: &[&str]) -> Result<(), Failed> {
     if clock { clocks(&yosys, &cores) } else { Ok(()) }
 }
 
-/// Where it is made and what is fetched for it.
+/// Folder of the build and of the files fetched for it.
 fn folder() -> PathBuf {
     target().join("hardware")
 }

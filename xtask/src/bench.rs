@@ -1,4 +1,5 @@
-//! What the parts cost: counts inside the code, and times beside other servers in the same run.
+//! Costs of the parts: counts inside the code, and times compared with other servers in the same
+//! run.
 
 mod cluster;
 mod core;
@@ -25,12 +26,12 @@ use crate::shell::{Failed, read, root};
 
 const USAGE: &str = "bench [cluster|core|device|log|kv|pipeline|recycled|replace|snapshots [one|behind|lsm]|sustained] [--quick] [--json]";
 
-/// How a part is measured, and how it is told.
+/// Options of a measurement and its report.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Wish {
     /// Fewer rows, in a minute.
     quick: bool,
-    /// One document on standard output instead of tables.
+    /// Prints a document on standard output instead of tables.
     json: bool,
 }
 
@@ -88,7 +89,7 @@ pub(crate) fn build(package: &str, bench: &str) -> Result<PathBuf, Failed> {
     path.map(PathBuf::from).ok_or_else(|| Failed(format!("cargo does not say where {bench} is")))
 }
 
-/// What a benchmark says: `name=number` words of its last line.
+/// Returns the `name=number` words of a benchmark's last line.
 pub(crate) fn numbers(program: &Path, words: &[&str]) -> Result<Vec<(String, u64)>, Failed> {
     let text = read(Command::new(program).args(words))?;
     let line = text.lines().last().unwrap_or_default();
@@ -96,7 +97,7 @@ pub(crate) fn numbers(program: &Path, words: &[&str]) -> Result<Vec<(String, u64
     Ok(pairs.filter_map(|(name, value)| Some((name.to_owned(), value.parse().ok()?))).collect())
 }
 
-/// One of the numbers.
+/// Returns one of the numbers.
 pub(crate) fn number(numbers: &[(String, u64)], name: &str) -> Result<u64, Failed> {
     let found = numbers.iter().find(|(other, _)| other == name);
     found
@@ -117,7 +118,7 @@ pub(crate) const fn float(count: u64) -> f64 {
     count as f64
 }
 
-/// One document on standard output: what was measured, and how it went.
+/// Document on standard output: the measurements, and the outcome.
 #[derive(Serialize)]
 struct Report<'a, R> {
     bench: &'a str,
@@ -140,7 +141,7 @@ impl<R: Serialize> Report<'_, R> {
     }
 }
 
-/// How busy the machine is with other things: processes that want to run, over the last minute.
+/// Reports the machine's other load: runnable processes over the last minute.
 fn load() -> String {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split(' ').next().unwrap_or("unknown").to_owned()

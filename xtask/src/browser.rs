@@ -22,9 +22,9 @@ use serde_json::{Value, json};
 
 use crate::shell::Failed;
 
-/// Under which names it is installed.
+/// Names under which it is installed.
 const NAMES: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
-/// Between two looks at a page.
+/// Interval of looks at a page.
 const PAUSE: Duration = Duration::from_millis(20);
 /// Its pipes are the third and the fourth file of the process.
 const WITH_PIPES: &str = r#"exec "$@" 3<&0 4>&1 </dev/null >/dev/null"#;
@@ -34,22 +34,22 @@ pub(crate) fn installed() -> Option<&'static str> {
     NAMES.into_iter().find(|name| has(name))
 }
 
-/// One page in a browser.
+/// A page in a browser.
 pub(crate) struct Browser {
     child: Child,
     to: ChildStdin,
     from: Receiver<Value>,
     calls: u64,
     session: Option<String>,
-    /// What the page complained of.
+    /// Errors reported by the page.
     pub(crate) complaints: Vec<String>,
-    /// What it fetched.
+    /// Addresses fetched by the page.
     pub(crate) fetched: BTreeSet<String>,
     /// Goes with the browser.
     _profile: tempfile::TempDir,
 }
 
-/// How a page is looked at.
+/// Appearance of a page.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Looks {
     pub(crate) width: u32,
@@ -58,7 +58,7 @@ pub(crate) struct Looks {
 }
 
 impl Browser {
-    /// Starts one with an empty page. Its profile and what it says of itself are in this folder.
+    /// Starts one with an empty page. Its profile and its log are in this folder.
     pub(crate) fn start(name: &str, folder: &Path) -> Result<Self, Failed> {
         let mut profile = tempfile::Builder::new();
         let profile = profile.prefix("profile-").tempdir_in(folder)?;
@@ -179,7 +179,7 @@ impl Browser {
         self.call("Page.navigate", &json!({"url": url})).map(drop)
     }
 
-    /// What an expression is in the page; a promise is waited for.
+    /// Evaluates an expression in the page; a promise is awaited.
     pub(crate) fn eval(&mut self, expression: &str) -> Result<Value, Failed> {
         let told = json!({"expression": expression, "returnByValue": true, "awaitPromise": true});
         let mut result = self.call("Runtime.evaluate", &told)?;
@@ -266,7 +266,7 @@ impl Browser {
         Ok(())
     }
 
-    /// Replaces what a field holds, as somebody who types.
+    /// Replaces the content of a field by typing.
     pub(crate) fn fill(&mut self, selector: &str, text: &str) -> Result<(), Failed> {
         self.click(selector)?;
         self.eval(&format!("document.querySelector({}).select()", json!(selector)))?;

@@ -1,8 +1,8 @@
-//! What a change must pass within 30 minutes on two cores, in an order that fails early: what
-//! `.ci/run` runs.
+//! Checks that every change must pass within 30 minutes on two cores, in an order that fails early:
+//! `.ci/run` runs them.
 //!
-//! Programs are built once, with the profile of `cargo test`; `QUORATE_PROFILE=dev` says so to the
-//! other tasks. What takes long and finds rarely is in [`nightly`](crate::nightly).
+//! Programs are built once, with the profile of `cargo test`; `QUORATE_PROFILE=dev` selects it for
+//! the other tasks. Slow checks that rarely find anything are in [`nightly`](crate::nightly).
 
 use crate::{
     shell::Failed,
@@ -12,7 +12,7 @@ use crate::{
 /// Each is a command of README.md or CONTRIBUTING.md.
 const STEPS: &[Step] = &[
     &["fmt", "--all", "--check"],
-    // Everything that fails is told at once, not one crate at a time.
+    // All failures are reported at once, not one crate at a time.
     &["test", "--no-fail-fast"],
     &["xtask", "users"],
     &["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"],

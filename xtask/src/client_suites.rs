@@ -25,10 +25,10 @@ use crate::{
     suite::{known::Known, outcome::Unit, table},
 };
 
-/// What is expected of the tests.
+/// Expected results of the tests.
 pub(crate) const LIST: &str = "xtask/clients/suites.toml";
 
-/// One suite.
+/// A test suite.
 struct Suite {
     /// The first part of its units' names.
     name: &'static str,
@@ -46,27 +46,27 @@ const SUITES: [Suite; 3] = [
 
 /// A file of tests that is to be run.
 struct Task<'a> {
-    /// Where the suite is.
+    /// Folder of the suite.
     folder: &'a Path,
     /// The file, as the list names it, without the name of the suite.
     file: &'a str,
     /// The port of a node.
     port: u16,
-    /// A file that does not exist yet, for what the suite says of its tests.
+    /// A file that does not exist yet, for the suite's report on its tests.
     report: &'a Path,
 }
 
-/// What became of the tests of a file.
+/// Results of the tests of a file.
 #[derive(Default)]
 struct Report {
     tests: Vec<Test>,
-    /// Whether the suite came to its end.
+    /// The suite ran to its end.
     complete: bool,
     /// All it printed.
     text: String,
 }
 
-/// One test.
+/// A test and its result.
 #[derive(Debug, Deserialize)]
 struct Test {
     name: String,
@@ -141,8 +141,8 @@ impl Report {
         unit
     }
 
-    /// What the programs in `xtask/clients/suites` write: a line of JSON for each test, and an
-    /// empty line at the end.
+    /// Parses the output of the programs in `xtask/clients/suites`: a line of JSON for each test,
+    /// and an empty line at the end.
     fn of_lines(task: &Task<'_>, text: String) -> Result<Self, Failed> {
         // A suite that did not start has none.
         let lines = fs::read_to_string(task.report).unwrap_or_default();
@@ -166,7 +166,8 @@ fn bounded(program: impl AsRef<std::ffi::OsStr>) -> Command {
     command
 }
 
-/// What a program prints. Its exit code says that tests failed, which is judged by their names.
+/// Returns the output of a program. Its exit code says that tests failed, which is judged by their
+/// names.
 fn output(command: &mut Command) -> Result<String, Failed> {
     let output = command.output().map_err(|error| Failed(format!("{command:?}: {error}")))?;
     let mut text = String::from_utf8_lossy(&output.stdout).into_owned();

@@ -146,7 +146,7 @@ fn node(what: &str, file: &str, packages: &[&str], ports: &[u16]) -> Result<(), 
         let names = packages.join(", ");
         return skip(what, &format!("not installed; ./setup does it (npm: {names})"));
     }
-    // Modules are looked for beside the script.
+    // Modules are looked up in the script's folder.
     let copy = modules.join(file);
     fs::copy(root().join("xtask/clients").join(file), &copy)?;
     script(Command::new("node").arg(copy), ports)
@@ -187,7 +187,7 @@ fn script(command: &mut Command, ports: &[u16]) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Where ./setup puts what belongs to no system folder.
+/// Folder where ./setup puts files that belong in no system folder.
 fn clients_folder() -> PathBuf {
     root().join("target/clients")
 }

@@ -28,7 +28,7 @@ const USAGE: &str = "cluster [ROUNDS] [--seed N] [--only FAULT[+FAULT]] | cluste
 /// Nodes of a cluster under test.
 const NODES: u32 = 3;
 
-/// What is asked for.
+/// Options of the task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Wish {
     rounds: u64,
@@ -38,11 +38,11 @@ struct Wish {
     plane: Option<&'static str>,
     /// Clusters with one kind of device, of all that [`Part::Devices`] has.
     device: Option<&'static str>,
-    /// One part, instead of everything.
+    /// Part to run, instead of everything.
     part: Option<Part>,
 }
 
-/// What needs no checker, and no network of its own, except for the last three.
+/// Parts that need no checker, and no network of their own, except for the last three.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     Short,
@@ -50,10 +50,10 @@ enum Part {
     Pressure,
     Snapshots,
     Replace,
-    /// Lists as queues, with so many kills.
+    /// Lists as queues, with this number of kills.
     Queues,
     Streams,
-    /// Every role of a group with streams is killed so many times.
+    /// Every role of a group with streams is killed this number of times.
     StreamKills,
     /// All rounds on planes of packets; it needs both.
     Planes,
@@ -63,7 +63,7 @@ enum Part {
     Frames,
 }
 
-/// Rounds of [`Part::Streams`], and kills of each role, if nobody says how many.
+/// Default rounds of [`Part::Streams`], and kills of each role.
 const STREAM_ROUNDS: u64 = 100;
 
 /// Runs the task.
@@ -213,7 +213,7 @@ fn by_frames(network: Option<&Network>, wish: Wish) -> Result<(), Failed> {
     frames::run(network, wish.rounds, wish.device, first_seed(wish))
 }
 
-/// As it was asked for, or another one each time.
+/// Returns the requested seed, or another one each time.
 fn first_seed(wish: Wish) -> u64 {
     wish.seed.unwrap_or_else(|| {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -1,10 +1,10 @@
-//! Quorate beside other systems, in turns, in one session: `cargo xtask compare`.
+//! Comparison of Quorate with other systems, in turns, in one session: `cargo xtask compare`.
 //!
-//! First each system is asked with every number of connections, and its best one counts from then
-//! on. Then come the rounds: in each, every system is started afresh, loaded as much as it takes,
-//! and asked at half of what the *others* take; ratios are computed round by round. What the other
-//! systems are, and how one is added, is told in bench-compare/README.md. Those that send to many
-//! have rules of their own ([`multicast`]).
+//! First each system is loaded with every number of connections, and its best one is used from then
+//! on. Then come the rounds: in each, every system is started afresh, loaded to its maximum, and at
+//! half of the *others'* maximum; ratios are computed round by round. bench-compare/README.md
+//! describes the other systems and how one is added. Those that send to many have rules of their
+//! own ([`multicast`]).
 
 mod build;
 mod cluster;
@@ -32,14 +32,14 @@ const USAGE: &str = "compare [--only NAME,NAME] [--duration 5s] [--repeat 5] [--
 /// Connections that each system is tried with.
 const CONNECTIONS: [u32; 5] = [1, 4, 16, 64, 256];
 const QUICK_CONNECTIONS: [u32; 3] = [1, 16, 256];
-/// How often a latency is measured in a turn at most: one of load that was sent late says nothing
-/// of the system.
+/// Most attempts at a latency in a turn: one of load that was sent late says nothing about the
+/// system.
 const ATTEMPTS: u32 = 3;
 /// Commands outstanding at any time.
 const OUTSTANDING: u32 = 256;
 const VALUE_BYTES: usize = 64;
 
-/// What is asked for.
+/// Options of the task.
 #[derive(Clone, Debug, PartialEq)]
 struct Wish {
     only: Vec<String>,
@@ -47,16 +47,16 @@ struct Wish {
     duration: Duration,
     repeat: usize,
     connections: &'static [u32],
-    /// Without an ending.
+    /// Path of the report, without an extension.
     out: Option<PathBuf>,
     json: Option<Json>,
     list: bool,
 }
 
-/// Where the report for programs goes besides.
+/// Second destination of the JSON report.
 #[derive(Clone, Debug, PartialEq)]
 enum Json {
-    /// To standard output, instead of the one for people.
+    /// To standard output, instead of the readable report.
     Printed,
     File(PathBuf),
 }
@@ -100,7 +100,7 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
         chosen.into_iter().filter(|system| results.best(&system.id()).is_some()).collect();
     for round in 0..wish.repeat {
         let mut order = usable.clone();
-        // Nobody always follows the same other one at the same place.
+        // No system always follows the same other one at the same position.
         order.rotate_left(round * 5 % usable.len().max(1));
         if round % 2 == 1 {
             order.reverse();
@@ -118,7 +118,7 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     report::write(&wish, &usable, &results)
 }
 
-/// With each number of connections, for a short time.
+/// Tries each number of connections, for a short time.
 fn try_connections(wish: &Wish, built: &Built, chosen: &[&System], results: &mut Results) {
     for system in chosen {
         eprintln!("connections: {}", system.id());
@@ -162,7 +162,7 @@ fn try_connections(wish: &Wish, built: &Built, chosen: &[&System], results: &mut
     }
 }
 
-/// One system, started, asked, ended, checked.
+/// Starts a system, loads it, ends it, and checks it.
 fn turn(
     wish: &Wish,
     built: &Built,
@@ -222,8 +222,8 @@ fn turn(
     turn
 }
 
-/// Another system answers at half of what it takes; ours at half of what each system beside it
-/// takes.
+/// Returns the rates at half load: another system runs at half of its own maximum; ours at half of
+/// the maximum of each system compared with it.
 fn half_loads(system: &System, all: &[&System], results: &Results) -> Vec<(String, u64)> {
     let half = |peer: &System| {
         let best = results.best(&peer.id())?;
@@ -288,7 +288,7 @@ fn seconds(text: &str) -> Option<Duration> {
     ((0.1..=3600.0).contains(&seconds)).then(|| Duration::from_secs_f64(seconds))
 }
 
-/// Where a report goes that nobody wants elsewhere.
+/// Default folder of the report.
 fn usual_place() -> PathBuf {
     shell::target().join("compare").join("report")
 }

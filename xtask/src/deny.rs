@@ -1,4 +1,4 @@
-//! What the project builds on: licences, bans, sources and advisories, as `deny.toml` has it.
+//! Dependencies of the project: licences, bans, sources and advisories, as set in `deny.toml`.
 
 use crate::shell::{Failed, cargo, has, root, skip};
 

@@ -26,13 +26,13 @@ const USAGE: &str = "disks [ROUNDS] [--seed N] [--only KIND[+FAULT]] [--json]";
 pub(crate) struct Kind {
     name: &'static str,
     files: &'static str,
-    /// What nodes are started with.
+    /// Flags of the nodes.
     flags: &'static [&'static str],
-    /// What makes a node write them.
+    /// Activity that makes a node write them.
     by: By,
 }
 
-/// What is done until the disk was written to.
+/// Activity until the disk was written to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum By {
     /// Clients do.
@@ -75,7 +75,7 @@ const KINDS: [Kind; 12] = [
     Kind::new("chunks", "chunks", ON_DISK, By::Load),
 ];
 
-/// What the disk does.
+/// Fault of the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// A bit is another one from here on.
@@ -106,7 +106,7 @@ const FAULTS: [Fault; 7] = [
 ];
 
 impl Fault {
-    /// As the disk is told.
+    /// Returns its name in commands to the disk.
     const fn name(self) -> &'static str {
         match self {
             Self::Flip => "flip",
@@ -126,7 +126,7 @@ impl Fault {
     }
 }
 
-/// What is asked for.
+/// Options of the task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Wish {
     rounds: u64,

@@ -24,7 +24,7 @@ use crate::{
 
 /// Members that are killed while a history is made, one after the other.
 const KILLS: u32 = 9;
-/// Between two of them, and how long a member is gone.
+/// Pause between faults, and downtime of a member.
 const PAUSE: Duration = Duration::from_millis(1500);
 const GONE: Duration = Duration::from_millis(700);
 
@@ -118,7 +118,7 @@ fn history(program: &Path, store: &str) -> Result<(), Failed> {
     Ok(())
 }
 
-/// What it prints, word for word.
+/// Checks the output of `etcdctl`, word for word.
 fn etcdctl(program: &Path, endpoints: &[String]) -> Result<(), Failed> {
     let all = endpoints.join(",");
     let ctl = |words: &[&str]| {
@@ -169,7 +169,7 @@ fn etcdctl(program: &Path, endpoints: &[String]) -> Result<(), Failed> {
     Ok(())
 }
 
-/// What `etcdctl` saves is a backup, and `quorate restore` makes a node of it.
+/// Checks that a snapshot saved by `etcdctl` is a backup from which `quorate restore` makes a node.
 fn snapshot(program: &Path, endpoints: &[String]) -> Result<(), Failed> {
     let folder = shell::target().join("etcd-snapshot");
     let _ = fs::remove_dir_all(&folder);

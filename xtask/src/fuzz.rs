@@ -1,7 +1,7 @@
 //! Hostile bytes for everything that reads from a socket or a disk.
 //!
 //! With cargo-fuzz and a nightly compiler, libFuzzer searches; without, the driver of `cargo test`
-//! mutates the corpora for as long as it is told. What libFuzzer finds meanwhile stays in
+//! mutates the corpora for the requested time. What libFuzzer finds meanwhile stays in
 //! `fuzz/target`, inputs that fail are in `fuzz/artifacts`; both are not committed.
 
 use std::{fs, path::PathBuf, process::Command};
@@ -30,9 +30,9 @@ const TARGETS: [(&str, &str, &str); 19] = [
     ("libpaxos", "quorate-capi", "no_bytes_of_a_program_of"),
     ("users", "quorate-access", "no_bytes_of_a_table"),
 ];
-/// How long each runs unless told otherwise.
+/// Default duration of each target.
 const SECONDS: u64 = 60;
-/// What an input may need: no honest one comes near.
+/// Most memory for an input: no honest one comes near.
 const MEMORY_MB_MAX: u32 = 1024;
 
 /// Runs the task: all targets, or one.
@@ -114,7 +114,8 @@ fn mutate(package: &str, test: &str, seconds: u64) -> Result<(), Failed> {
 mod tests {
     use super::*;
 
-    /// Nothing else reads that manifest where there is no cargo-fuzz.
+    /// Every target is a program of the fuzz workspace. Nothing else reads that manifest where
+    /// there is no cargo-fuzz.
     #[test]
     fn every_target_is_a_program_of_the_fuzz_workspace() {
         let manifest = root().join("fuzz/Cargo.toml");

@@ -14,7 +14,7 @@ use crate::{
 const USAGE: &str = "gate [--bless REASON]";
 /// Runs of which the one with the fewest system calls counts.
 const CALL_RUNS: u32 = 5;
-/// How far instructions and system calls may be from the baseline.
+/// Tolerance of instructions and system calls relative to the baseline.
 const NEAR: f64 = 0.03;
 /// Largest difference between counts that are equal, as they are written with four digits.
 const EXACT: f64 = 0.000_06;
@@ -52,7 +52,7 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     )))
 }
 
-/// Everything that can be counted here, and what cannot.
+/// Measures everything that can be counted here, and lists what cannot.
 fn measure() -> Result<(Counts, Vec<String>), Failed> {
     let (mut counts, mut skipped) = (Counts::new(), Vec::new());
     let step = build("quorate-core", "step")?;
@@ -164,7 +164,7 @@ fn system_calls(counter: Calls, commit: &Path, counts: &mut Counts) -> Result<()
     Ok(())
 }
 
-/// Prints every count beside its baseline; says how many are not as they should be.
+/// Prints every count with its baseline; returns the number of faults.
 fn compare(old: &Counts, now: &Counts) -> usize {
     let mut faults = 0;
     println!("{:64} {:>12} {:>12} {:>8}", "", "baseline", "now", "change");
@@ -187,7 +187,7 @@ fn compare(old: &Counts, now: &Counts) -> usize {
     faults
 }
 
-/// What is wrong with a count, if anything is.
+/// Returns the fault of a count, if any.
 fn judge(name: &str, before: f64, now: f64) -> Option<&'static str> {
     let exact = name.starts_with("exact ");
     let bound = if exact { EXACT } else { before.abs() * NEAR };
@@ -200,7 +200,7 @@ fn judge(name: &str, before: f64, now: f64) -> Option<&'static str> {
     }
 }
 
-/// `kind name = count`; lines that begin with `#` tell who blessed what, and why.
+/// Parses lines `kind name = count`; lines that begin with `#` say who blessed what, and why.
 fn parse(text: &str) -> Result<Counts, Failed> {
     let lines = text.lines().filter(|line| !line.starts_with('#') && !line.trim().is_empty());
     lines

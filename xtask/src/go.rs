@@ -8,11 +8,11 @@ use std::{
 
 use crate::shell::read;
 
-/// Said by who needs it and has not got it.
+/// Message of tasks that need it where it is missing.
 pub(crate) const NO_GO: &str = "no Go 1.24 or newer (https://go.dev/dl, or in /usr/local/go)";
 const NEEDED: (u32, u32) = (1, 24);
 
-/// One that is new enough.
+/// A Go toolchain that is new enough.
 pub(crate) struct Go(PathBuf);
 
 impl Go {
@@ -27,7 +27,7 @@ impl Go {
         })
     }
 
-    /// To be run there; it fetches no other version of itself.
+    /// Returns a command to run in this folder; it fetches no other version of itself.
     pub(crate) fn within(&self, folder: &Path) -> Command {
         let mut command = Command::new(&self.0);
         command.current_dir(folder).env("GOTOOLCHAIN", "local");

@@ -4,7 +4,7 @@ use std::{path::Path, process::Command};
 
 use crate::shell::{Failed, has};
 
-/// What counts instructions here.
+/// Counter of instructions on this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Counter {
     /// valgrind's callgrind: exact to 0.1 %, on any machine, thirty times slower.
@@ -48,7 +48,7 @@ impl Counter {
     }
 }
 
-/// What counts system calls here.
+/// Counter of system calls on this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Calls {
     /// The kernel's own trace point.
@@ -92,7 +92,7 @@ fn perf(event: &str, program: &Path, words: &[&str]) -> Result<u64, Failed> {
     parse(line.and_then(|line| line.split(',').next()), &told)
 }
 
-/// What it writes to standard error.
+/// Returns a command's standard error.
 fn told(command: &mut Command) -> Result<String, Failed> {
     let output = command.output()?;
     let told = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -12,7 +12,8 @@ use std::{
 
 use crate::shell::{Failed, cargo, has, read, release, skip, target};
 
-/// What Debian's packages of kernels for virtual machines depend on, by the version that is wanted.
+/// Dependencies of Debian's packages of kernels for virtual machines, by the version that is
+/// wanted.
 const KERNELS: [(&str, &str); 2] =
     [("6.1", "linux-image-cloud-amd64"), ("6.12", "linux-image-6.12-cloud-amd64")];
 const NEEDED: [(&str, &str); 4] = [
@@ -23,7 +24,7 @@ const NEEDED: [(&str, &str); 4] = [
 ];
 /// A machine without acceleration is some twenty times slower.
 const SECONDS: &str = "900";
-/// What the machine says when all went well.
+/// Line that the machine prints on success.
 const WELL: &str = "kernels: every program does what the reference does";
 
 /// The first process of the machine.
@@ -37,7 +38,7 @@ echo
 /bin/busybox poweroff -f
 "#;
 
-/// Runs so many random frames of each program on each of the kernels.
+/// Runs `count` random frames of each program on each of the kernels.
 pub(crate) fn run(count: &str) -> Result<(), Failed> {
     count.parse::<u32>().map_err(|_| Failed(format!("{count} is no number")))?;
     let missing: Vec<&str> =
@@ -139,7 +140,7 @@ fn place(program: &str) -> Result<PathBuf, Failed> {
     found.ok_or_else(|| Failed(format!("there is no {program}")))
 }
 
-/// What the loader would load, the loader itself among them.
+/// Returns the libraries that the loader would load, and the loader itself.
 fn libraries(program: &Path) -> Result<Vec<PathBuf>, Failed> {
     let said = read(Command::new("ldd").arg(program))?;
     let words = said.split_whitespace().filter(|word| word.starts_with('/'));

@@ -207,7 +207,7 @@ fn run(words: &[&str]) -> Result<(), Failed> {
     }
 }
 
-/// Without a seed it goes on until something is found.
+/// Runs the simulator; without a seed until something is found.
 fn sim(seed: &[&str]) -> Result<(), Failed> {
     shell::build_programs()?;
     let program = shell::program("quorate");

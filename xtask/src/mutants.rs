@@ -7,14 +7,14 @@ use crate::{
     shell::{self, Failed, cargo, profile},
 };
 
-/// Who plants a mutant, and looks for it.
+/// Home of a mutant, which plants it and looks for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Home {
-    /// Those of the protocol: the explorer.
+    /// Mutants of the protocol: the explorer.
     Model,
-    /// Those of everything else: the simulator, or tests that they name.
+    /// Mutants of everything else: the simulator, or tests that they name.
     Sim,
-    /// Those of devices: vectors, and the tests of the reference.
+    /// Mutants of devices: vectors, and the tests of the reference.
     Devices,
 }
 
@@ -30,7 +30,7 @@ impl Home {
         }
     }
 
-    /// What cargo is told for its runner.
+    /// Returns cargo's arguments for its runner.
     fn runner(self) -> Vec<&'static str> {
         let quiet = ["run", "--quiet"];
         match self {
@@ -42,7 +42,7 @@ impl Home {
         }
     }
 
-    /// Whose this mutant is; `None` if there is none of that name.
+    /// Returns the home of this mutant; `None` if there is none of that name.
     pub(crate) fn of(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|home| {
             let crates = shell::root().join("crates").join(home.folder());
@@ -51,12 +51,12 @@ impl Home {
     }
 }
 
-/// What came of looking for a mutant.
+/// Result of the search for a mutant.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Finding {
-    /// Who found it; `None` if nobody did.
+    /// The test or run that found it; `None` if it was not found.
     pub(crate) by: Option<String>,
-    /// How long it took, without building.
+    /// Duration of the search, without building.
     pub(crate) seconds: f64,
 }
 

@@ -1,5 +1,5 @@
-//! What takes too long for every change: long random runs, all mutants, all faults on real
-//! processes. It runs everything, says how long each took, and fails if anything failed.
+//! Checks that take too long for every change: long random runs, all mutants, all faults on real
+//! processes. It runs everything, reports the duration of each, and fails if anything failed.
 
 use crate::{
     shell::Failed,

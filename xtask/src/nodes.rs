@@ -37,7 +37,7 @@ pub(crate) fn serving(count: u32, flags: &[&str]) -> Result<Nodes, Failed> {
     Ok(nodes)
 }
 
-/// The same in a network whose links can be cut.
+/// Starts serving nodes in a network whose links can be cut.
 pub(crate) fn serving_in(network: &Network, count: u32, flags: &[&str]) -> Result<Nodes, Failed> {
     let mut nodes = Nodes::in_network(&program(), PREFIX, network, count, flags)?;
     nodes.wait_until_all_serve()?;
@@ -62,7 +62,7 @@ pub(crate) fn wait_for<T>(what: &str, condition: impl FnMut() -> Option<T>) -> R
     Ok(wait::at_most(PATIENCE, what, condition)?)
 }
 
-/// What nodes hold: of each, the most that one of them has.
+/// Resources of nodes: of each kind, the most that one of them uses.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Held {
     /// Bytes of resident memory.
@@ -74,7 +74,7 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// Of those that belong to the cluster.
+    /// Measures the nodes that belong to the cluster.
     pub(crate) fn most(nodes: &Nodes) -> io::Result<Self> {
         let mut most = Self::default();
         for (id, process) in nodes.ids().into_iter().zip(nodes.processes()) {
@@ -93,7 +93,7 @@ impl Held {
     }
 }
 
-/// What all files of a folder occupy.
+/// Returns the disk space of all files of a folder.
 fn bytes_of(folder: &Path) -> io::Result<u64> {
     let mut sum = 0;
     for entry in fs::read_dir(folder)? {

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::shell::{self, Failed, cargo, has, target};
 
-/// That of a release, with debug information, which goes into an archive beside the packages.
+/// Profile of a release, with debug information, which is archived separately from the packages.
 const PROFILE: &str = "symbols";
 
 /// Words that choose what is made, and flags: `--to DIR`, `--binary PATH`, `--check`, `--fast`.

@@ -24,14 +24,14 @@ use crate::{
     shell::{self, Failed, skip, target},
 };
 
-/// Longer than this task takes: if nobody ends the demo, it ends itself.
+/// Longer than this task takes: if the demo is not ended, it ends itself.
 const SECONDS: &str = "300";
-/// How the demo says where the page is.
+/// Prefix of the demo's line with the page's address.
 const WHERE: &str = "  open    ";
 /// A phone, a tablet, a desk.
 const SIZES: [(&str, u32, u32); 3] =
     [("phone", 390, 844), ("tablet", 820, 1180), ("wide", 1280, 900)];
-/// What is wrong with the layout, as a list of sentences.
+/// Script that lists faults of the layout, one sentence each.
 const LAYOUT: &str = include_str!("page/layout.js");
 
 /// Runs the task, with a program that is built already if one is named.
@@ -64,7 +64,7 @@ struct Demo {
     child: Child,
     address: String,
     out: Receiver<String>,
-    /// Where it makes its folder.
+    /// Folder for the demo's temporary folder.
     temporary: PathBuf,
 }
 
@@ -126,7 +126,7 @@ fn read(from: impl std::io::Read + Send + 'static, shown: bool) -> Receiver<Stri
             if shown {
                 println!("  | {line}");
             }
-            // Nobody listens for all of them.
+            // Not all lines are received.
             let _ = sender.send(line);
         }
     });
@@ -201,7 +201,7 @@ impl Page {
         )
     }
 
-    /// What the demo itself says, beside the page.
+    /// Returns the demo's own state, apart from the page.
     fn state(&mut self) -> Result<Value, Failed> {
         self.browser.eval("fetch('/state').then(answer => answer.json())")
     }
@@ -231,7 +231,7 @@ impl Page {
         )
     }
 
-    /// Where the page says that a role of a node runs.
+    /// Waits until the page shows a role of a node at this place.
     fn wait_role(&mut self, node: u64, role: u8, place: &str) -> Result<(), Failed> {
         let place = json!(place);
         self.browser.wait(
@@ -267,7 +267,7 @@ impl Page {
         Ok(())
     }
 
-    /// Nothing is cut off, overlaps, or cannot be read.
+    /// Checks that nothing is cut off, overlaps, or is unreadable.
     fn sound(&mut self, looks: &str) -> Result<(), Failed> {
         let faults = self.browser.eval(LAYOUT)?;
         match faults.as_array() {
@@ -313,7 +313,7 @@ impl Page {
             self.browser.key("Enter")?;
             self.wait_lane(3, is)?;
             self.writes_go_on()?;
-            // It is another button now, and still where somebody left it.
+            // It is another button now, and still focused.
             self.browser
                 .wait("the focus", &format!("document.activeElement.matches('{button}')"))?;
         }
@@ -345,7 +345,7 @@ impl Page {
         self.browser.fill("#key", "nowhere")?;
         self.browser.click("#get")?;
         self.answer("GET nowhere: there is no such key")?;
-        // What somebody types is text, and stays text.
+        // Text typed by a user stays text.
         self.set("town", "<b>Lugano</b>")?;
         self.answer("SET town = <b>Lugano</b>: stored")?;
         Ok(())
@@ -357,7 +357,7 @@ impl Page {
         self.wait_role(1, 2, "in hardware")?;
         self.press(1, "device", "fail")?;
         self.wait_role(1, 2, "in the node")?;
-        // Whoever leads now.
+        // Any leader may coordinate now.
         self.browser.wait(
             "a coordinator that is no hardware",
             "[...document.querySelectorAll('.role:first-child .place')].every(it => it.textContent !== 'in hardware')",
@@ -519,7 +519,7 @@ impl Page {
         self.browser.call("Network.emulateNetworkConditions", &told).map(drop)
     }
 
-    /// What is old is shown as old, and nothing can be pressed.
+    /// Old state is shown as old, and nothing can be pressed.
     fn old(&mut self) -> Result<(), Failed> {
         self.offline(true)?;
         self.browser.wait(
@@ -537,7 +537,8 @@ impl Page {
         )
     }
 
-    /// One signal ends the demo in order: the page says so, nothing is lost, and nothing is left.
+    /// A signal ends the demo in order: the page says so, nothing is lost, and nothing is left
+    /// over.
     fn end(mut self) -> Result<(), Failed> {
         self.demo.signal(Signal::INT)?;
         let ended =

@@ -13,7 +13,7 @@ use crate::shell::{Failed, cargo, read, root, target};
 const NAMING: [&str; 2] = ["packaging/kubernetes/quorate.yaml", "docs/operate/packages.md"];
 /// Bytes of frames and values, and those of each released level, which never change.
 const FROZEN: &str = "crates/protocol/wire/vectors";
-/// What the changelog calls what is not released.
+/// Heading of unreleased changes in the changelog.
 const COMING: &str = "## Unreleased";
 
 /// `VERSION`, and `--dry-run`, which changes nothing.

@@ -31,7 +31,7 @@ pub(crate) fn root() -> PathBuf {
     own.parent().unwrap_or(own).to_owned()
 }
 
-/// Where everything built goes.
+/// Folder of all build output.
 pub(crate) fn target() -> PathBuf {
     env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }
@@ -41,14 +41,14 @@ pub(crate) fn release(name: &str) -> PathBuf {
     target().join("release").join(name)
 }
 
-/// The same in the profile that the task was asked for: `release`, or that of `cargo test` with
+/// Returns the program in the requested profile: `release`, or that of `cargo test` with
 /// `QUORATE_PROFILE=dev`, where everything is built already.
 pub(crate) fn program(name: &str) -> PathBuf {
     let folder = if is_dev() { "debug" } else { "release" };
     target().join(folder).join(name)
 }
 
-/// What cargo is told for [`program`].
+/// Returns cargo's profile arguments for [`program`].
 pub(crate) fn profile() -> &'static [&'static str] {
     if is_dev() { &[] } else { &["--release"] }
 }
@@ -68,7 +68,7 @@ pub(crate) fn cargo(words: &[&str]) -> Result<(), Failed> {
     cargo_with(words, &[])
 }
 
-/// The same with more environment.
+/// Runs cargo with more environment.
 pub(crate) fn cargo_with(words: &[&str], variables: &[(&str, &str)]) -> Result<(), Failed> {
     let program = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(program);
@@ -93,7 +93,7 @@ pub(crate) fn judge(mut command: Command, line: &str) -> Result<(), Failed> {
     if status.success() { Ok(()) } else { Err(Failed(format!("{line}: {status}"))) }
 }
 
-/// What a program prints; an error has all that it said.
+/// Returns a program's output; an error contains all its output.
 pub(crate) fn read(command: &mut Command) -> Result<String, Failed> {
     Ok(run::read(command)?)
 }

@@ -32,10 +32,10 @@ use cluster::{Cluster, KINDS, Means};
 use page::Page;
 
 const USAGE: &str = "soak [--hours N | --minutes N] [--seed N] [--from REV]";
-/// Unless somebody says how long.
+/// Default duration.
 const HOURS: u64 = 24;
 
-/// What is asked for.
+/// Options of the task.
 struct Wish {
     time: Duration,
     seed: u64,

@@ -25,7 +25,7 @@ const PAGES: [&str; 10] = [
 const DIVERGENCES: &str = "docs/spec/divergences.md";
 /// Its second table; in the first one are rules that the code follows in another way, or in part.
 const LACKING: &str = "## Not built yet";
-/// Where the number of rules is told to people.
+/// Page that states the number of rules.
 const NUMBERS: &str = "docs/spec/model.md";
 
 /// Runs the task.
@@ -46,7 +46,7 @@ pub(crate) fn rules() -> Result<BTreeSet<String>, Failed> {
     Ok(book.rules)
 }
 
-/// Where an id stands.
+/// Location of an id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     Code,
@@ -67,7 +67,7 @@ struct Citation {
 #[derive(Default)]
 struct Book {
     rules: BTreeSet<String>,
-    /// With the file of each.
+    /// Citations, with the file of each.
     cited: Vec<(String, Citation)>,
     /// Named in a table of the divergences; `era-*` stands for all of that name.
     differently: BTreeSet<String>,
@@ -231,7 +231,7 @@ fn is_named(names: &BTreeSet<String>, rule: &str) -> bool {
     names.iter().any(|named| covers(named, rule))
 }
 
-/// What stands in brackets.
+/// Returns the texts in brackets.
 fn ids(line: &str) -> impl Iterator<Item = &str> {
     let parts = line.split('[').skip(1);
     let inside = parts.filter_map(|part| part.split_once(']').map(|(id, _)| id));
@@ -244,15 +244,15 @@ fn defined(line: &str) -> Option<String> {
     is_id(id).then(|| id.to_owned())
 }
 
-/// What the first column of a table names.
+/// Returns the names in the first column of a table.
 fn named(text: &str) -> BTreeSet<String> {
     let first = |line: &'_ str| line.strip_prefix('|')?.split('|').next().map(str::to_owned);
     let columns: Vec<String> = text.lines().filter_map(first).collect();
     columns.iter().flat_map(|column| ids(column)).map(str::to_owned).collect()
 }
 
-/// A file of tests, or a module behind `#[cfg(test)]`, is test. A mutant lists the rules that it
-/// takes out; one that nothing is expected to find proves nothing.
+/// Returns the citations of a file. A file of tests, or a module after `#[cfg(test)]`, is test. A
+/// mutant lists the rules that it takes out; one that nothing is expected to find proves nothing.
 fn citations(name: &str, text: &str) -> Vec<Citation> {
     let tests = [
         "/tests/",

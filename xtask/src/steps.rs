@@ -1,4 +1,4 @@
-//! Steps in a row, each a command that somebody could type, with a table of how long each took.
+//! A sequence of steps, each a command that a user could type, with a table of their durations.
 
 use std::{
     path::Path,
@@ -10,7 +10,7 @@ use crate::shell::{self, Failed, cargo};
 /// The words after `cargo`.
 pub(crate) type Step = &'static [&'static str];
 
-/// What becomes of the other steps when one fails.
+/// Handling of the other steps when one fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum After {
     /// The first that fails ends it.
@@ -46,7 +46,7 @@ pub(crate) fn run(steps: &[Step], ends: After) -> Result<(), Failed> {
     if failures.is_empty() { Ok(()) } else { Err(Failed(failures.join("\n"))) }
 }
 
-/// Each is a process of its own, as if somebody had typed it.
+/// Runs a step as a process of its own, as if typed by a user.
 fn one(step: Step, own: &Path) -> Result<(), Failed> {
     match step {
         ["xtask", words @ ..] => shell::run(own, words),

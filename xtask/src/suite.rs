@@ -4,7 +4,7 @@
 //! unchanged but for one line that reads `xtask/redis/quorate.tcl`. `xtask/redis/suite.toml` says
 //! which units and tags are tried, which tests ask for what is out of scope, and which get another
 //! answer here on purpose, each with the reason. Any other test that fails, fails the task; one
-//! that is on the list and passes is told of.
+//! that is on the list and passes is reported.
 
 pub(crate) mod known;
 pub(crate) mod outcome;
@@ -26,12 +26,12 @@ use crate::{
     shell::{self, Failed, has, root, skip},
 };
 
-/// What is expected of the tests.
+/// Expected results of the tests.
 pub(crate) const LIST: &str = "xtask/redis/suite.toml";
 
 const USAGE: &str = "redis-suite [--source FOLDER] [--store lsm|memory] [UNIT…]";
 
-/// What is to be run.
+/// Tests to run.
 #[derive(Debug, Default)]
 struct Asked<'a> {
     source: Option<&'a str>,
@@ -88,8 +88,8 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     table::judge(&units, LIST, &known)
 }
 
-/// What the suite says of one unit. Each has a process of its own: one that breaks off takes no
-/// other with it.
+/// Returns the suite's output for one unit. Each has a process of its own: one that aborts does not
+/// affect the others.
 fn one(source: &Path, unit: &str, port: u16, known: &Known) -> Result<String, Failed> {
     let output = Command::new("tclsh")
         .arg("tests/test_helper.tcl")
@@ -97,7 +97,7 @@ fn one(source: &Path, unit: &str, port: u16, known: &Known) -> Result<String, Fa
         .args(["--single", &format!("unit/{unit}")])
         .args(["--singledb", "--durable", "--ignore-encoding", "--ignore-digest"])
         .args(["--tags", &known.denied()])
-        // Two runs beside each other meet at no port.
+        // Two concurrent runs share no port.
         .args(["--baseport", &(20_032 + process::id() % 128 * 64).to_string()])
         .args(["--timeout", "300"])
         .current_dir(source)

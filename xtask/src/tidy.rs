@@ -11,7 +11,7 @@ use crate::shell::{Failed, read, root};
 /// Larger files belong elsewhere; Cargo.lock grows as it must.
 const FILE_BYTES_MAX: u64 = 200 << 10;
 
-/// What is true of performance today fits into this many.
+/// Most lines of the page on current performance.
 const PERFORMANCE_LINES_MAX: usize = 160;
 
 /// Prints what is wrong.
@@ -55,7 +55,7 @@ fn tracked(root: &Path) -> Result<Vec<PathBuf>, Failed> {
 
 /// Words that are split here so that this file does not find itself.
 fn check_text(name: &str, text: &str, faults: &mut Vec<String>) {
-    // Where this checkout lies; a folder that every machine has, such as /tmp, tells nothing.
+    // Path of this checkout; a folder that every machine has, such as /tmp, reveals nothing.
     let here = format!("{}/", root().display());
     for (number, line) in (1..).zip(text.lines()) {
         if line.contains(&here) {
@@ -118,7 +118,7 @@ fn check_links(full: &Path, name: &str, text: &str, faults: &mut Vec<String>) {
     }
 }
 
-/// What stands in `](…)`, outside of code.
+/// Returns the targets in `](…)`, outside of code.
 fn links(text: &str) -> Vec<&str> {
     let mut found = Vec::new();
     let mut fenced = false;

@@ -21,7 +21,7 @@ use tools::Tools;
 
 use crate::shell::{Failed, root, target};
 
-/// Where the modules are.
+/// Folder of the modules.
 const FOLDER: &str = "docs/spec/tla";
 const USAGE: &str = "tla [--large] [MODULE…], tla --trace FILE…, or tla --seeds COUNT [FROM]";
 
@@ -58,7 +58,7 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     }
 }
 
-/// All that have bounds.
+/// Returns all modules that have bounds.
 fn modules() -> Result<BTreeSet<String>, Failed> {
     let mut names = BTreeSet::new();
     for entry in fs::read_dir(root().join(FOLDER))? {
@@ -73,7 +73,7 @@ fn text(name: &str) -> Result<String, Failed> {
     fs::read_to_string(&path).map_err(|error| Failed(format!("{}: {error}", path.display())))
 }
 
-/// Runs all of them, one on each processor, and tells what came of each.
+/// Runs all of them, one on each processor, and reports the result of each.
 fn judge(tools: &Tools, checks: Vec<Check>) -> Result<(), Failed> {
     let begin = Instant::now();
     let count = checks.len();

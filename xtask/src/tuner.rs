@@ -19,7 +19,7 @@ use serde_json::Value;
 
 use crate::shell::{self, Failed, cargo};
 
-/// What is asked of a cluster.
+/// Load and settings of a cluster.
 struct Scenario {
     name: &'static str,
     class: &'static str,
@@ -31,7 +31,7 @@ struct Scenario {
 }
 
 impl Scenario {
-    /// How its nodes are started.
+    /// Returns the flags of its nodes.
     fn flags(&self) -> [&'static str; 6] {
         ["--store", "none", "--durability", self.class, "--disk-flush-ms", self.flush]
     }
@@ -84,12 +84,12 @@ fn rounds<'a>(words: &'a [&'a str], usual: usize) -> Result<(usize, &'a [&'a str
     }
 }
 
-/// Whether a scenario was asked for.
+/// Returns whether a scenario was requested.
 fn is_wanted(name: &str, names: &[&str]) -> bool {
     names.is_empty() || names.iter().any(|word| name.contains(word))
 }
 
-/// Everything that was seen, to look at later.
+/// Keeps all results, to look at later.
 fn keep(name: &str, json: &Value) -> Result<(), Failed> {
     let folder = shell::target().join("tuner");
     fs::create_dir_all(&folder)?;

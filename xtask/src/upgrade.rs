@@ -1,7 +1,7 @@
-//! `cargo xtask upgrade --from REV`: the program of another revision beside today's, in one
-//! cluster, under load and kills: up, back, to and fro, and up for good. Nothing acknowledged may
-//! be lost, and behind the raise of the level the old program must refuse the folder and leave it
-//! as it is.
+//! `cargo xtask upgrade --from REV`: the program of another revision and today's in one cluster,
+//! under load and kills: upgraded, downgraded, back and forth, and upgraded for good. Nothing
+//! acknowledged may be lost, and after the raise of the level the old program must refuse the
+//! folder and leave it as it is.
 
 use std::{
     env, fs, io,
@@ -28,8 +28,7 @@ const NODES: u32 = 3;
 /// Programs exchanged at random, one at a time, between the way back and the way up for good.
 const ROUNDS: u32 = 12;
 
-/// What nodes are started with; in memory and without a flush a kill would lose votes, by the
-/// class's promise.
+/// Flags of the nodes; in memory and without a flush a kill would lose votes, as that class allows.
 struct Row {
     name: &'static str,
     flags: &'static [&'static str],
@@ -214,7 +213,7 @@ fn exchange(row: &Row, old: &Path, new: &Path, seed: u64) -> io::Result<usize> {
     Ok(compared.keys)
 }
 
-/// This program takes the place of the one that runs on a node.
+/// Replaces the program that runs on a node with this one.
 fn install(
     nodes: &mut Nodes,
     row: &Row,
@@ -234,14 +233,14 @@ fn install(
     writing.goes_on()
 }
 
-/// What each node says of the cluster's level.
+/// Returns the cluster's level as each node reports it.
 fn level(nodes: &Nodes) -> io::Result<Vec<u16>> {
     let views = (1..=NODES).map(|id| nodes.view(id).map(|view| view.level.level));
     let levels: Option<Vec<u16>> = views.collect();
     levels.ok_or_else(|| io::Error::other("a node does not answer"))
 }
 
-/// One level after the other, until all nodes are at the newest.
+/// Raises one level after the other, until all nodes are at the newest.
 fn raise(nodes: &Nodes, new: &Path, certificates: Option<&PathBuf>) -> io::Result<()> {
     let admin = nodes.admin_addresses().join(",");
     wait::at_most(PATIENCE, "all nodes to be at the newest level", || {

@@ -27,12 +27,13 @@ const AS_A_USER: &[(&str, &str, &[&str])] = &[
 ];
 const WITH_BPF: &[(&str, &str, &[&str])] = &[("quorate-device", "suite", &["kernel::"])];
 
-/// `nobody`, everywhere.
+/// The user `nobody`, on every system.
 const USER: &str = "65534";
-/// What may be skipped elsewhere may be skipped here.
+/// Limits under which skips allowed elsewhere are allowed here.
 const LIMITS: &str =
     "umask 077; ulimit -Sn 1024; ulimit -l 8192; unset QUORATE_NO_SKIPS; exec \"$@\"";
-/// Nothing of ours may be left in what all share.
+/// Runs with a BPF file system of its own, and checks that nothing of ours is left in what all
+/// share.
 const MOUNTED: &str = "mount -t bpf bpf /sys/fs/bpf && \"$@\" && test ! -e /sys/fs/bpf/quorate";
 
 /// Runs the task.

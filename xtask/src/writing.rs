@@ -1,4 +1,4 @@
-//! Clients that write keys, and byte streams, beside what a task does to the nodes.
+//! Clients that write keys, and byte streams, while a task acts on the nodes.
 
 use std::{io, sync::Arc};
 
@@ -14,17 +14,17 @@ const STEP: u64 = 50;
 /// Bytes that the writer of a stream writes at a time.
 const STREAM_PART: u64 = 8 << 10;
 
-/// They write.
+/// Running writers.
 pub(crate) struct Writing {
     keys: Writers,
     streams: Option<Load>,
 }
 
-/// What was compared on all nodes.
+/// Data compared on all nodes.
 pub(crate) struct Compared {
-    /// How many keys.
+    /// Number of keys.
     pub(crate) keys: usize,
-    /// Of the streams, if there were any.
+    /// Totals of the streams, if there were any.
     pub(crate) sum: Option<Sum>,
     /// The same, one by one.
     pub(crate) lanes: Vec<Arc<Lane>>,
@@ -36,7 +36,8 @@ impl Writing {
         Self { keys, streams: None }
     }
 
-    /// Byte streams too; `pinned`: for each of these nodes also one whose writer knows nobody else.
+    /// Adds byte streams; `pinned`: for each of these nodes also one whose writer knows no other
+    /// node.
     pub(crate) fn and_streams(self, at: &[String], pinned: bool, seed: u64) -> io::Result<Self> {
         let streams = Some(Load::start(at, pinned, STREAM_PART, seed)?);
         Ok(Self { streams, ..self })

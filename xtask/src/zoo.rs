@@ -52,7 +52,7 @@ fn write(bugs: &[Bug], record: &Record) -> Result<(), Failed> {
     Ok(())
 }
 
-/// What is wrong with the rows.
+/// Lists the faults of the rows.
 fn faults(bugs: &[Bug], record: &Record) -> Result<Vec<String>, Failed> {
     let rules = spec::rules()?;
     let (mut names, mut runs) = (BTreeSet::new(), BTreeSet::new());
@@ -100,7 +100,7 @@ fn place_of(test: &str) -> Result<(String, &str), Failed> {
     }
 }
 
-/// Whether a crate has a test of this name.
+/// Returns whether a crate has a test of this name.
 fn there_is(test: &str) -> Result<bool, Failed> {
     let (package, function) = place_of(test)?;
     let short = package.trim_start_matches("quorate-");

@@ -1,7 +1,7 @@
-//! What a running cluster does per command: counts, which mean something on any machine.
+//! Costs of a running cluster per command: counts, which mean something on any machine.
 //!
 //! Three nodes over loopback, SET of 64 bytes, a fixed number outstanding on one connection to each
-//! node. Times depend on the machine and what runs beside it; counts do not.
+//! node. Times depend on the machine and its other load; counts do not.
 
 use std::{
     collections::BTreeMap,
@@ -98,7 +98,7 @@ fn counters(nodes: &Nodes) -> Result<BTreeMap<String, f64>, Failed> {
     Ok(sums)
 }
 
-/// A closed loop: `outstanding` commands are always on their way, until all are answered.
+/// A closed loop: `outstanding` commands are always in flight, until all are answered.
 fn load(port: u16, outstanding: usize, commands: usize, round: usize) -> Result<(), Failed> {
     let mut stream = TcpStream::connect(("127.0.0.1", port))?;
     stream.set_nodelay(true)?;

@@ -1,4 +1,4 @@
-//! What a step of the protocol core costs: nanoseconds, and instructions where they can be counted.
+//! Cost of a step of the protocol core: nanoseconds, and instructions where they can be counted.
 
 use std::{path::Path, process::Command};
 
@@ -10,7 +10,7 @@ use crate::{
     shell::{Failed, read},
 };
 
-/// What the benchmark calls its cases, and the budget of a step in nanoseconds.
+/// Names of the benchmark's cases, and the budget of a step in nanoseconds.
 pub(crate) const CASES: [(&str, f64); 6] = [
     ("follower.batches", 40.0),
     ("follower.streams", 40.0),
@@ -21,7 +21,7 @@ pub(crate) const CASES: [(&str, f64); 6] = [
 ];
 const RUNS: usize = 5;
 
-/// One case.
+/// Row of a case.
 #[derive(Serialize)]
 struct Row {
     case: &'static str,
@@ -82,7 +82,7 @@ pub(super) fn run(wish: Wish) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Of `case <ns>` lines.
+/// Parses a `case <ns>` line.
 fn nanos(text: &str, case: &str) -> Option<f64> {
     let line = text.lines().find_map(|line| line.strip_prefix(case));
     line?.trim().parse().ok()

@@ -1,8 +1,8 @@
 //! The key-value service under redis-benchmark, in turns with one unreplicated Redis.
 //!
-//! Each row is measured A B A B: what else the machine does meets both. A durable cluster stands
-//! beside a Redis that syncs every write, a volatile one beside a Redis that syncs none. The number
-//! of requests of a run comes from a trial run, so that every run takes about as long.
+//! Each row is measured A B A B: other load of the machine meets both. A durable cluster is
+//! compared with a Redis that syncs every write, a volatile one with a Redis that syncs none. The
+//! number of requests of a run comes from a trial run, so that every run takes about as long.
 
 use std::{
     path::Path,
@@ -34,7 +34,7 @@ const KEYS: u32 = 100_000;
 /// Requests of a trial run.
 const TRIAL: u32 = 512;
 const REQUESTS_MAX: u32 = 2_000_000;
-/// Class and store of a cluster, and how the Redis beside it syncs.
+/// Class and store of a cluster, and the sync options of the Redis compared with it.
 const STAGES: [(&str, &str, &[&str]); 4] = [
     ("durable", "memory", &["--appendonly", "yes", "--appendfsync", "always"]),
     ("durable", "lsm", &["--appendonly", "yes", "--appendfsync", "always"]),
@@ -42,7 +42,7 @@ const STAGES: [(&str, &str, &[&str]); 4] = [
     ("volatile", "lsm", &["--appendonly", "no"]),
 ];
 
-/// One run of redis-benchmark.
+/// Result of a run of redis-benchmark.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Run {
     per_second: f64,
@@ -182,7 +182,7 @@ fn row(
     Ok(row)
 }
 
-/// One run; an error reply fails it.
+/// Runs redis-benchmark once; an error reply fails it.
 fn benchmark(
     port: u16,
     command: &str,

@@ -1,5 +1,4 @@
-//! What a commit of the log costs: one write and one flush, by its own counters and by the
-//! kernel's.
+//! Cost of a log commit: one write and one flush, by its own counters and by the kernel's.
 
 use std::path::Path;
 
@@ -12,7 +11,7 @@ const RUNS: usize = 5;
 /// Records of a run; a quick one has a tenth.
 const RECORDS: u64 = 5000;
 
-/// What a run of the benchmark did.
+/// Counts of a benchmark run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Commits {
     /// Records released.
@@ -25,7 +24,7 @@ pub(crate) struct Commits {
     pub(crate) flushes: u64,
     /// Bytes of those writes.
     pub(crate) bytes: u64,
-    /// How long it took.
+    /// Duration of the run.
     nanos: u64,
 }
 

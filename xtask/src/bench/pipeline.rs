@@ -1,4 +1,5 @@
-//! Pipelines that mix reads and writes on one connection, beside pipelines that do not, in turns.
+//! Pipelines that mix reads and writes on one connection, compared with pipelines that do not, in
+//! turns.
 //!
 //! Only ratios mean something: all three loads meet the same cluster and the same machine. Each
 //! reply is compared with the one that the order of the requests demands.
@@ -158,7 +159,7 @@ impl Line {
         Ok(self.stream.write_all(bytes)?)
     }
 
-    /// Whether `bytes` are there already.
+    /// Returns whether `bytes` have arrived already.
     fn has(&self, bytes: usize) -> bool {
         self.input.len() - self.used >= bytes
     }

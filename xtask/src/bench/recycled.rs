@@ -1,5 +1,5 @@
-//! A log that writes over the segments that it has, beside a bare program that writes over as many:
-//! what commits cost when neither needs new places on the disk.
+//! A log that recycles its segments, compared with a bare program that overwrites as many: the cost
+//! of commits when neither allocates disk space.
 
 use std::{fs, process::Command};
 

@@ -1,5 +1,5 @@
-//! What replacing every node of a cluster costs those who write meanwhile: pairs of runs with the
-//! same load at fixed moments, one of them with a replacement of all nodes.
+//! Cost to writers of replacing every node of a cluster: pairs of runs with the same load at fixed
+//! moments, one of them with a replacement of all nodes.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -24,26 +24,26 @@ const NODES: u32 = 3;
 const CLIENTS: u64 = 8;
 const OPEN_MAX: usize = 64;
 const VALUE: usize = 1024;
-/// How often each key is written before: logs are trimmed by then.
+/// Writes to each key beforehand: logs are trimmed by then.
 const PASSES: usize = 4;
 /// A tenth of a second: the slowest one is judged.
 const WINDOW: Duration = Duration::from_millis(100);
-/// Before the first newcomer comes; its windows are not judged.
+/// Time before the first newcomer; its windows are not judged.
 const WARM: Duration = Duration::from_secs(1);
-/// So much of the throughput without a replacement is wanted.
+/// Required share of the throughput without a replacement.
 const WANTED: f64 = 0.80;
 /// Newcomers get snapshots; those are throttled.
 const FLAGS: [&str; 2] = ["--transfer-limit", "52428800"];
 const MIB: f64 = 1_048_576.0;
 
-/// How large everything is.
+/// Size of the benchmark.
 struct Size {
     pairs: usize,
     /// Commands per second, of all clients.
     rate: u64,
     /// Keys that are there before, and are written over.
     keys: u64,
-    /// Of each run; a replacement that takes longer fails.
+    /// Duration of each run; a replacement that takes longer fails.
     time: Duration,
 }
 
@@ -160,7 +160,7 @@ fn measure(size: &Size, replaces: bool) -> Result<Run, Failed> {
     })
 }
 
-/// What newcomers were sent, and what waited.
+/// Bytes sent to new members, and waits of writers.
 #[derive(Default)]
 struct Watch {
     /// Bytes of values that a newcomer was sent until it was level.

@@ -1,5 +1,5 @@
-//! Snapshots of a large store in memory: what they cost the writes beside them, how long a restart
-//! takes, and how fast a follower that missed all of it is level again.
+//! Snapshots of a large store in memory: their cost to concurrent writes, the duration of a
+//! restart, and the time in which a follower that missed all of it catches up.
 
 use std::{
     fs,
@@ -24,21 +24,21 @@ use crate::{
     shell::{self, Failed},
 };
 
-/// How large everything is.
+/// Size of the benchmark.
 struct Size {
     rounds: usize,
     /// Keys of the node whose snapshot is taken, and of the group whose follower misses all of
     /// them.
     keys: u64,
     missed_keys: u64,
-    /// How often it misses a write to each.
+    /// Missed writes to each key.
     passes: u64,
-    /// What a log may hold. It must be more than what is written while a snapshot is sent: the
-    /// sender keeps the snapshot, and the log behind it, no longer.
+    /// Most bytes of a log. It must be more than is written while a snapshot is sent: the sender
+    /// keeps the snapshot, and the log after it, no longer.
     log_max: u64,
     /// Bytes per second of a throttled snapshot.
     limit: u64,
-    /// Of the load beside it.
+    /// Rate of the concurrent load.
     rate: u32,
     beside: Duration,
 }
@@ -86,14 +86,14 @@ pub(super) fn run(wish: Wish, part: Option<&str>) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Snapshots of a store on disk beside writes.
+/// Snapshots of a store on disk during writes.
 fn on_disk(size: &Size) -> Result<(), Failed> {
     let size = Size { keys: size.keys * 5 / 2, ..*size };
     let mut nodes = filled("lsm", &size)?;
     snapshots_beside(&mut nodes, &size)
 }
 
-/// Snapshots beside writes, and restarts, of one node.
+/// Snapshots during writes, and restarts, of one node.
 fn one_node(size: &Size) -> Result<(), Failed> {
     let mut nodes = filled("memory", size)?;
     snapshots_beside(&mut nodes, size)?;
@@ -132,14 +132,14 @@ fn snapshots_beside(nodes: &mut Nodes, size: &Size) -> Result<(), Failed> {
     Ok(())
 }
 
-/// The same writes without and with a snapshot beside them.
+/// The same writes without and with a concurrent snapshot.
 struct Beside {
     without: writes::Latencies,
     with: writes::Latencies,
-    /// How long the snapshot took, and its bytes.
+    /// Duration of the snapshot, and its bytes.
     took: Duration,
     bytes: u64,
-    /// Before it, and what it added at most.
+    /// Memory before it, and the most that it added.
     rss: f64,
     grows: f64,
 }
@@ -249,7 +249,7 @@ fn restarts(nodes: &mut Nodes, size: &Size) -> Result<(), Failed> {
     Ok(())
 }
 
-/// How long `dd` takes for all files of a folder, past the page cache, and their bytes.
+/// Measures `dd` reading all files of a folder past the page cache: the seconds, and the bytes.
 fn read_all(folder: &Path) -> Result<(f64, f64), Failed> {
     let (mut bytes, began) = (0, Instant::now());
     for entry in fs::read_dir(folder)? {
@@ -261,8 +261,8 @@ fn read_all(folder: &Path) -> Result<(f64, f64), Failed> {
     Ok((float(bytes), began.elapsed().as_secs_f64()))
 }
 
-/// How fast `dd` writes so many MiB into a folder, past the page cache, flushed, in bytes per
-/// second.
+/// Measures the rate at which `dd` writes `mib` MiB into a folder, past the page cache, flushed, in
+/// bytes per second.
 fn disk_rate(folder: &Path, mib: u64) -> Result<f64, Failed> {
     let file = folder.join("bare");
     let began = Instant::now();
@@ -275,8 +275,8 @@ fn disk_rate(folder: &Path, mib: u64) -> Result<f64, Failed> {
     Ok(float(mib) * MIB / took)
 }
 
-/// A follower is stopped while every key is written, so that the log of the others begins behind
-/// what it has, and goes on while writes go on.
+/// A follower is stopped while every key is written, so that the others' log begins after its last
+/// slot, and restarted while writes continue.
 fn behind(size: &Size) -> Result<(), Failed> {
     let log_max = size.log_max.to_string();
     let flags = ["--store", "memory", "--snapshot-ratio", "1", "--log-max", &log_max];

@@ -1,6 +1,6 @@
 //! The plainest load for ten minutes: three nodes with all defaults, writes of 1 KiB to the leader
-//! as fast as they are taken, over more keys than memory tables hold; the store on disk beside the
-//! one in memory.
+//! as fast as they are accepted, over more keys than memory tables hold; the store on disk compared
+//! with the one in memory.
 
 use std::{
     fs,
@@ -31,7 +31,7 @@ const OUTSTANDING: usize = 16;
 const STEP_US: u128 = 100;
 const STEPS: usize = 100_000;
 
-/// How long it goes on, and in what pieces it is judged.
+/// Duration of the load, and the windows in which it is judged.
 struct Size {
     time: Duration,
     slice: Duration,
@@ -64,7 +64,7 @@ pub(super) fn run(wish: Wish) -> Result<(), Failed> {
     Ok(())
 }
 
-/// What one store did.
+/// Result of one store.
 struct Run {
     store: &'static str,
     /// Commands per second, by slices.
@@ -156,7 +156,7 @@ fn measure(store: &'static str, size: &Size) -> Result<Run, Failed> {
     })
 }
 
-/// Bytes that all nodes sent to the disk so far.
+/// Returns the bytes that all nodes sent to the disk until now.
 fn written(nodes: &Nodes) -> Result<u64, Failed> {
     let mut sum = 0;
     for id in nodes.processes() {
@@ -167,7 +167,7 @@ fn written(nodes: &Nodes) -> Result<u64, Failed> {
     Ok(sum)
 }
 
-/// The smallest latency that so many of a thousand do not exceed.
+/// Returns the smallest latency that `part` of a thousand do not exceed.
 fn per_mille_ms(steps: &[u64], part: u64) -> f64 {
     let all: u64 = steps.iter().sum();
     let mut passed = 0;

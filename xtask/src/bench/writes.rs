@@ -1,4 +1,4 @@
-//! SETs of one node: as many as it takes, or so many per second.
+//! SETs of one node: as many as it accepts, or at a given rate.
 
 use std::{
     collections::VecDeque,
@@ -28,7 +28,7 @@ fn request(key: u64, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// One connection, and what came of its replies.
+/// A connection, and its replies.
 struct Replies {
     stream: TcpStream,
     buffer: Vec<u8>,
@@ -41,7 +41,7 @@ impl Replies {
         Self { stream, buffer: vec![0; 64 << 10], begun: 0 }
     }
 
-    /// How many came; each says that it was done.
+    /// Reads replies and returns their number; each must report success.
     fn read(&mut self) -> Result<u64, Failed> {
         let count = self.stream.read(&mut self.buffer)?;
         let read = &self.buffer[..count];
@@ -63,7 +63,7 @@ fn connect(address: &str) -> Result<TcpStream, Failed> {
     Ok(stream)
 }
 
-/// These keys, one after the other, a fixed number outstanding. Says how many per second.
+/// Writes these keys, one after the other, a fixed number outstanding. Returns the rate per second.
 pub(super) fn fill(address: &str, keys: Range<u64>) -> Result<f64, Failed> {
     let (end, mut next) = (keys.end, keys.start);
     let mut key = move || {
@@ -73,7 +73,7 @@ pub(super) fn fill(address: &str, keys: Range<u64>) -> Result<f64, Failed> {
     closed(address, f64::INFINITY, &mut key)
 }
 
-/// Any of so many keys until told to stop, at most `rate` per second. Says how many per second.
+/// Writes any of `keys` keys until stopped, at most `rate` per second. Returns the rate per second.
 pub(super) fn until(
     address: &str,
     keys: u64,
@@ -118,8 +118,8 @@ fn closed(address: &str, rate: f64, key: &mut dyn FnMut() -> Option<u64>) -> Res
     }
 }
 
-/// Any of so many keys, `outstanding` at a time, until told to stop; tells of each reply how long
-/// it took.
+/// Writes any of `keys` keys, `outstanding` at a time, until stopped; reports the latency of each
+/// reply.
 pub(super) fn steadily(
     address: &str,
     keys: u64,
@@ -148,23 +148,23 @@ pub(super) fn steadily(
     Ok(())
 }
 
-/// What a load at fixed moments met.
+/// Latencies of a load at fixed moments.
 pub(super) struct Latencies {
-    /// From the moment at which a command was meant to be sent to its reply; in order.
+    /// Latencies from the moment at which a command was meant to be sent to its reply; in order.
     sorted_us: Vec<f64>,
     /// The longest time by which one was sent late.
     pub(super) late_ms: f64,
 }
 
 impl Latencies {
-    /// The smallest that so many of a thousand do not exceed.
+    /// Returns the smallest that `part` of a thousand do not exceed.
     pub(super) fn per_mille(&self, part: usize) -> f64 {
         let at = self.sorted_us.len() * part / 1000;
         self.sorted_us.get(at).copied().unwrap_or(f64::NAN)
     }
 }
 
-/// Any of so many keys, `rate` per second whatever becomes of them, for `time`.
+/// Writes any of `keys` keys, `rate` per second whatever becomes of them, for `time`.
 pub(super) fn paced(
     address: &str,
     keys: u64,

@@ -6,7 +6,8 @@ use super::{Failed, Report, Task, bounded, folder, ours, output};
 use crate::shell::{has, read};
 
 const VERSION: &str = "6.4.0";
-/// What its authors leave out for a server that is alone: clusters, modules, other servers.
+/// Tests that the suite's authors leave out for a standalone server: clusters, modules, other
+/// servers.
 const MARKS: &str =
     "not onlycluster and not redismod and not replica and not ssl and not cp_integration";
 
@@ -43,7 +44,7 @@ pub(super) fn fetch() -> Result<PathBuf, Failed> {
 /// Files are named by protocol: `resp2/test_commands`.
 pub(super) fn run(task: &Task<'_>) -> Result<Report, Failed> {
     let (protocol, file) = task.file.split_once('/').unwrap_or(("resp2", task.file));
-    // The library beside the tests, and not one that is installed.
+    // The library in the folder of the tests, not an installed one.
     let path = format!("{}:{}", task.folder.display(), ours("").display());
     let mut command = bounded(task.folder.with_file_name("venv/bin/python"));
     command

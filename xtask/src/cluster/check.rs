@@ -27,7 +27,7 @@ pub(crate) struct Checker {
     program: PathBuf,
 }
 
-/// What it says about a history.
+/// Verdict on a history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Linearizable,
@@ -85,7 +85,7 @@ impl Checker {
         Ok((verdict, text))
     }
 
-    /// The same history with a lie must be refused, or this checker proves nothing.
+    /// Checks that the same history with a lie is refused, or this checker proves nothing.
     pub(crate) fn refuses_lies(&self, history: &[Operation]) -> Result<(), Failed> {
         let folder = tempfile::tempdir()?;
         interrupt::register(Vec::new(), folder.path());
@@ -111,7 +111,7 @@ fn place() -> PathBuf {
     shell::target().join("tools/linearizability")
 }
 
-/// Where a failed run leaves what it saw.
+/// Folder for the evidence of a failed run.
 pub(crate) fn evidence(name: &str) -> Result<PathBuf, Failed> {
     let folder = shell::target().join(format!("cluster/{name}-{}", std::process::id()));
     fs::create_dir_all(&folder)?;

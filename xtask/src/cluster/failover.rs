@@ -1,4 +1,4 @@
-//! How long writes stand still when the leader is killed, or falls asleep.
+//! Interruption of writes when the leader is killed or paused.
 
 use std::{
     sync::{
@@ -25,12 +25,12 @@ const TIMES: usize = 7;
 const WRITERS: usize = 2;
 const BEFORE: usize = 200;
 
-/// What happens to the leader.
+/// Failure of the leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Blow {
     /// Its connections are closed, and that is seen at once.
     Kill,
-    /// Only its silence tells; as if the machine had lost its power.
+    /// Only its silence shows it; as if the machine had lost its power.
     Pause,
 }
 
@@ -63,7 +63,7 @@ fn series(nodes: &mut Nodes, blow: Blow) -> Result<(u128, u128), Failed> {
     Ok((median, worst))
 }
 
-/// When an acknowledged write was sent, and when its reply came.
+/// Times of an acknowledged write and its reply.
 type Write = (Instant, Instant);
 
 fn measure(nodes: &mut Nodes, blow: Blow) -> Result<Duration, Failed> {

@@ -1,6 +1,6 @@
-//! Clients that speak frames to devices, while nodes are killed and links are down: what they were
-//! told is executed is, once and in that slot, though each of their values may be in the log more
-//! than once, and some are submitted both ways.
+//! Clients that speak frames to devices, while nodes are killed and links are down: commands
+//! reported as executed were executed, once and in that slot, though each of their values may be in
+//! the log more than once, and some are submitted both ways.
 
 use std::{
     net::SocketAddr,
@@ -28,13 +28,13 @@ mod executed;
 use clients::{ByBoth, ByConnection, ByFrames, Told};
 use executed::Executed;
 
-/// Devices that hear raw frames.
+/// Devices that receive raw frames.
 pub(super) const DEVICES: [&str; 2] = ["kernel", "packet"];
 /// Clients that speak frames.
 const CLIENTS: u64 = 2;
-/// Where they do, in the namespace of the switch.
+/// Interface of these clients, in the namespace of the switch.
 const INTERFACE: &str = "clients";
-/// How long clients work in a round, and how long before its end nothing is harmed any more.
+/// Duration of the clients' work in a round, and of its last part without faults.
 const ROUND: Duration = Duration::from_secs(30);
 const CALM: Duration = Duration::from_secs(5);
 /// Its log says what was executed: it is stopped in the end, and never killed, as what is only in
@@ -45,7 +45,7 @@ const PAUSE_MS: (u64, u64) = (1_500, 3_000);
 const DEAD_MS: (u64, u64) = (100, 600);
 const DOWN_MS: (u64, u64) = (50, 800);
 
-/// Each kind of device, or that one, with so many rounds.
+/// Runs each kind of device, or that one, for this number of rounds.
 pub(super) fn run(
     network: &Network,
     rounds: u64,
@@ -101,7 +101,7 @@ fn one(network: &Network, device: &str, seed: u64) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Waits for a leader whose device gives out slots.
+/// Waits for a leader whose device allocates slots.
 fn gives(nodes: &Nodes) -> Result<(), Failed> {
     wait_for("a leader whose device gives out slots", || {
         nodes.view(nodes.leader().ok()?)?.device?.gives_from
@@ -199,7 +199,7 @@ impl Load {
     }
 }
 
-/// What was found to be true.
+/// Totals of the checks.
 #[derive(Default)]
 struct Sums {
     by_frames: u64,
@@ -211,7 +211,8 @@ struct Sums {
     idle: u64,
 }
 
-/// Whether the log of the witness, and the sessions of all nodes, are as clients were told.
+/// Checks the witness's log and the sessions of all nodes against the replies that clients
+/// received.
 fn judge(nodes: &mut Nodes, told: &Told) -> Result<Sums, Failed> {
     let sessions = clients::next_of(nodes, told)?;
     let ids = nodes.ids();

@@ -22,7 +22,7 @@ const AUXILIARY: u32 = NODES;
 /// Bytes that a writer writes at a time.
 const SLOWLY: u64 = 8 << 10;
 
-/// Who is killed.
+/// Role of the node to kill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
     Leader,
@@ -52,7 +52,7 @@ impl fmt::Display for Role {
     }
 }
 
-/// How long writers waited for one role's kills.
+/// Waits of writers for one role's kills.
 #[derive(Clone, Copy, Debug, Default)]
 struct Waits {
     kills: u64,
@@ -60,10 +60,10 @@ struct Waits {
     longest: Duration,
 }
 
-/// Kills each role so many times.
+/// Kills each role `kills` times.
 pub(super) fn run(kills: u64, seed: Option<u64>) -> Result<(), Failed> {
     let seed = seed.unwrap_or(1);
-    // An auxiliary serves nobody, and so is never ready.
+    // An auxiliary serves no clients, and so is never ready.
     let mut nodes = nodes::started(NODES, &nodes::small_logs(&FLAGS))?;
     nodes.agreed_leader()?;
     let full: Vec<String> =

@@ -1,5 +1,5 @@
-//! Nodes that get too little of the processors and of the disk: nobody is elected because of that,
-//! and nothing is lost.
+//! Nodes that get too little of the processors and of the disk: this causes no election and no
+//! loss.
 
 use std::{
     fs::File,
@@ -24,15 +24,15 @@ use crate::{
     shell::Failed,
 };
 
-/// How long it goes on.
+/// Duration of the test.
 #[derive(Clone, Copy)]
 pub(super) struct Size {
-    /// Until nodes know how late they are here.
+    /// Time until nodes know how late they are here.
     learn: Duration,
-    /// From then on no leader may change.
+    /// Time from then on in which no leader may change.
     time: Duration,
-    /// It begins again if one did: another user of the machine may have held all nodes for longer
-    /// than they bear.
+    /// The test starts over if one did: another user of the machine may have held all nodes for
+    /// longer than they tolerate.
     tries: u32,
 }
 
@@ -43,13 +43,13 @@ pub(super) const SHORT: Size =
 
 /// Threads that compute, for each processor.
 const PER_CPU: usize = 2;
-/// What a thread writes before it waits for the disk, and before it begins again.
+/// Bytes that a thread writes before it waits for the disk, and before it starts over.
 const BITE: usize = 8 << 20;
 const FILE: usize = 256 << 20;
-/// A leader is killed beside all that: what a user may wait.
+/// Longest wait of a user when a leader is killed under that load.
 const RECOVERY_MAX: Duration = Duration::from_secs(3);
 
-/// A cluster beside hogs.
+/// Runs a cluster under pressure of processors and disk.
 pub(super) fn run(size: Size, checker: Option<&Checker>) -> Result<(), Failed> {
     for _ in 1..size.tries {
         match once(size, checker)? {
@@ -100,7 +100,7 @@ fn once(size: Size, checker: Option<&Checker>) -> Result<Result<(), Failed>, Fai
     Ok(Ok(()))
 }
 
-/// How many leaders there were too many, and how long the group was without one that died.
+/// Counts the leaders too many, and measures the time without a leader after one was killed.
 fn act(nodes: &mut Nodes, load: &Load, size: Size) -> Result<(u64, Duration), Failed> {
     thread::sleep(size.learn);
     let before = nodes.round()?;
@@ -116,7 +116,7 @@ fn act(nodes: &mut Nodes, load: &Load, size: Size) -> Result<(u64, Duration), Fa
     Ok((elections, recovery))
 }
 
-/// What takes the processors and the disk.
+/// Threads that use up the processors and the disk.
 struct Hogs {
     stop: Arc<AtomicBool>,
     threads: Vec<thread::JoinHandle<()>>,

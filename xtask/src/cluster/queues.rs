@@ -1,5 +1,5 @@
 //! Lists as queues while nodes are killed: each element is taken once, in the order of pushing, and
-//! clients that wait are served in the end, whoever died.
+//! waiting clients are served in the end, whichever node died.
 
 use std::{
     thread,
@@ -14,17 +14,17 @@ use crate::{
     shell::Failed,
 };
 
-/// Kills in each cluster, and in the short form, if nobody says how many.
+/// Default number of kills in each cluster, and in the short form.
 pub(super) const KILLS: u64 = 20;
 pub(super) const SHORT: u64 = 3;
 /// Elements after a kill that show that clients go on.
 const GOING_ON: u64 = 50;
-/// How long a node is dead.
+/// Downtime of a killed node.
 const DEAD: Duration = Duration::from_millis(300);
 /// A command that waits longer for a leader gets an error, so that clients go on during a fault.
 const CLIENT_TIMEOUT_MS: &str = "1000";
 
-/// Both stores, with so many kills each.
+/// Runs both stores, with `kills` kills each.
 pub(super) fn run(kills: u64, seed: Option<u64>) -> Result<(), Failed> {
     for store in ["lsm", "memory"] {
         one(store, kills, seed.unwrap_or(1))?;
@@ -32,7 +32,7 @@ pub(super) fn run(kills: u64, seed: Option<u64>) -> Result<(), Failed> {
     Ok(())
 }
 
-/// One cluster.
+/// Runs one cluster.
 pub(super) fn one(store: &str, kills: u64, seed: u64) -> Result<(), Failed> {
     let began = Instant::now();
     let flags = ["--store", store, "--client-timeout-ms", CLIENT_TIMEOUT_MS];

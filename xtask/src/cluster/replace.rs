@@ -1,5 +1,5 @@
 //! Replacing the machines of a cluster: all of them, one after the other, while clients write; and
-//! with somebody killed at each step. Everything that was acknowledged is compared on all nodes.
+//! with a node killed at each step. Everything that was acknowledged is compared on all nodes.
 
 use std::time::Instant;
 
@@ -66,7 +66,7 @@ fn all() -> Result<(), Failed> {
     Ok(())
 }
 
-/// One replacement for each step, with this one killed there.
+/// Runs a replacement for each step, with this role killed there.
 fn kills(role: Role) -> Result<(), Failed> {
     let began = Instant::now();
     let mut nodes = nodes::serving(NODES, &nodes::SMALL_LOGS)?;
@@ -87,7 +87,7 @@ fn kills(role: Role) -> Result<(), Failed> {
     };
     let mut moments: Vec<Moment> = Moment::JOINING.into();
     if role == Role::Command {
-        // Nobody asks for a replacement before there is somebody.
+        // The command starts only once the new node has joined.
         moments.clear();
     }
     let (mut trials, mut eras) = (0, 1);
@@ -113,7 +113,7 @@ fn kills(role: Role) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Nobody found itself wrong, and the logs are whole.
+/// Checks that no node found itself wrong, and that the logs are whole.
 fn end(nodes: &mut Nodes) -> Result<(), Failed> {
     for id in 1..=nodes.all().len() as u32 {
         if let Some(line) = nodes.log(id).lines().find(|line| line.contains("panicked")) {

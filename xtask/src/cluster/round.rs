@@ -1,4 +1,4 @@
-//! One run: a cluster, clients, faults, and then the question whether anybody was lied to.
+//! A run: a cluster, clients, faults, and then the check whether any client received a wrong reply.
 
 use std::{
     collections::BTreeSet,
@@ -37,7 +37,7 @@ const LEARNERS_ASKED: usize = 1;
 /// A command that waits longer gets an error, so that clients go on during a fault.
 const CLIENT_TIMEOUT_MS: &str = "1000";
 
-/// What kind of cluster, and how much happens to it.
+/// Kind of cluster, and number of faults.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setting {
     pub(crate) durability: &'static str,
@@ -49,9 +49,9 @@ pub(crate) struct Setting {
     pub(crate) learners: u32,
     /// Datagrams that each node loses, in percent.
     pub(crate) loss: &'static str,
-    /// How raw frames get from the interface.
+    /// Method of receiving raw frames from the interface.
     pub(crate) frames: &'static str,
-    /// Who votes and counts for nodes.
+    /// Device that votes and counts for nodes.
     pub(crate) device: &'static str,
     pub(crate) steps: u32,
 }
@@ -152,7 +152,7 @@ pub(crate) struct Sums {
     pub(crate) recovery: Duration,
 }
 
-/// What a run needs from its surroundings.
+/// Environment of a run.
 pub(crate) struct Stage<'a> {
     pub(crate) network: Option<&'a Network>,
     pub(crate) checker: Option<&'a Checker>,
@@ -187,7 +187,7 @@ impl Stage<'_> {
         Ok(history)
     }
 
-    /// The cluster, its learners included, all of whom serve.
+    /// Starts the cluster, its learners included, all of which serve.
     fn start(&self, setting: Setting) -> Result<Nodes, Failed> {
         let mut flags = vec![
             "--store",
@@ -250,7 +250,7 @@ impl Stage<'_> {
         let acted = self.act(setting, plan, nodes, &load, &mut sums.recovery);
         sums.faults += u64::from(setting.steps);
         let mut seen = load.finish()?;
-        // Whatever happened, the history so far is worth keeping.
+        // In any case, the history until now is worth keeping.
         let read = acted.and_then(|()| {
             if let Some(what) = seen.strange.take() {
                 return Err(Failed(format!("a client got {what}")));
@@ -371,7 +371,8 @@ impl Sums {
     }
 }
 
-/// Whether raw frames come by AF_XDP at every node; a skip with the reason if this kernel has none.
+/// Checks that every node receives raw frames by AF_XDP; a skip with the reason if this kernel has
+/// none.
 fn by_xdp(nodes: &Nodes) -> Result<(), Failed> {
     for id in nodes.ids() {
         let plane = wait_for("raw Ethernet", || {
@@ -387,7 +388,7 @@ fn by_xdp(nodes: &Nodes) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Whether the leader's device gives out slots; what each is, for people.
+/// Checks that the leader's device allocates slots; prints the kind of each device.
 fn by_devices(nodes: &Nodes) -> Result<(), Failed> {
     wait_for("a leader whose device gives out slots", || {
         let view = nodes.view(nodes.leader().ok()?)?;
@@ -397,7 +398,7 @@ fn by_devices(nodes: &Nodes) -> Result<(), Failed> {
     Ok(())
 }
 
-/// What the devices do, and did; counts of a node that was killed and came back begin anew.
+/// Prints the devices' kind and work; counts of a node that was killed and restarted begin anew.
 fn tell_devices(nodes: &Nodes) {
     for id in nodes.ids() {
         if let Some(device) = nodes.view(id).and_then(|view| view.device) {

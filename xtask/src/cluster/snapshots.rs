@@ -1,6 +1,6 @@
-//! Snapshots under faults: a follower that comes back far behind where everybody's log begins, and
-//! nodes that are killed at each step of taking one, trimming, receiving one and loading one.
-//! Writers write meanwhile, and everything that was acknowledged is compared on all nodes.
+//! Snapshots under faults: a follower that comes back far below where every log begins, and nodes
+//! that are killed at each step of taking, trimming, receiving and loading one. Writers write
+//! meanwhile, and everything that was acknowledged is compared on all nodes.
 
 use std::{
     fs,
@@ -17,7 +17,7 @@ use quorate_testbed::{
 use super::NODES;
 use crate::{nodes, nodes::wait_for, shell::Failed};
 
-/// The log is kept for nobody for long; transfers take a while.
+/// The log is kept for slow peers only briefly; transfers take a while.
 const FLAGS: [&str; 4] = ["--log-max", "268435456", "--transfer-limit", "25165824"];
 /// Lines of each node's log that are shown when a moment never came.
 const LAST_LINES: usize = 30;
@@ -27,7 +27,7 @@ const INSTALLED: &str = "quorate_snapshots_installed_total ";
 /// Moments at which a node is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// It has begun to take one.
+    /// The node has begun to take a snapshot.
     Taking,
     /// A file for it is being made.
     Part,
@@ -35,21 +35,21 @@ enum Step {
     PartNumber,
     /// The base is being replaced: the switch to a new snapshot, or a trim.
     Base,
-    /// It names a new snapshot.
+    /// The node names a new snapshot.
     Named,
     /// The log begins later.
     Trimmed,
     /// A trimmed segment gets its new number.
     SegmentNumber,
-    /// It reads its own snapshot after a start.
+    /// The node reads its own snapshot after a start.
     Loading,
-    /// It has begun to receive a peer's.
+    /// The node has begun to receive a peer's snapshot.
     Asked,
-    /// Some of it is there.
+    /// A part of it has arrived.
     Received,
     /// The switch to the peer's snapshot was made.
     Installed,
-    /// It reads the peer's snapshot, which has just become its state.
+    /// The node reads the peer's snapshot, which has just become its state.
     LoadingInstalled,
 }
 
@@ -69,7 +69,7 @@ impl Step {
         Self::LoadingInstalled,
     ];
 
-    /// Whether only a node that is far behind gets there.
+    /// Returns whether only a node that is far below the others reaches this step.
     const fn is_of_a_peers(self) -> bool {
         matches!(self, Self::Asked | Self::Received | Self::Installed | Self::LoadingInstalled)
     }
@@ -100,7 +100,7 @@ impl Field {
         wait_for(&format!("an answer of node {id}"), || self.nodes.view(id))
     }
 
-    /// Waits until the logs of all other nodes begin behind all that this one had.
+    /// Waits until the logs of all other nodes begin after all that this one had.
     fn wait_until_trimmed_past(&self, id: u32, decided: u64) -> Result<(), Failed> {
         let others = self.nodes.ids().into_iter().filter(|other| *other != id);
         for other in others {
@@ -121,7 +121,7 @@ impl Field {
         })
     }
 
-    /// What each node said last, and how far it is.
+    /// Formats each node's last log line and its progress.
     fn last_words(&self) -> String {
         let last = |id: &u32| {
             let log = self.nodes.log(*id);
@@ -135,7 +135,7 @@ impl Field {
         said.join("\n")
     }
 
-    /// Everything that was acknowledged is on every node.
+    /// Checks that everything that was acknowledged is on every node.
     fn compare(mut self) -> Result<String, Failed> {
         let acknowledged = self.writers.acknowledged();
         let written = self.writers.end()?;
@@ -309,7 +309,7 @@ impl Moment {
         }
     }
 
-    /// Since it started, which was for this moment.
+    /// Returns whether it has installed a snapshot since it started, which was for this moment.
     fn has_installed(&self, field: &Field) -> bool {
         let installed = field.nodes.metric(self.id, INSTALLED);
         installed.is_ok_and(|installed| installed > 0)
@@ -320,7 +320,7 @@ impl Moment {
         status.is_some_and(|status| status.contains("takes in a snapshot"))
     }
 
-    /// What the kill left half done, for the report.
+    /// Lists the partial files that the kill left, for the report.
     fn left_over(&self) -> String {
         let mut found: Vec<String> = ["", "log", "snapshot"]
             .iter()

@@ -20,8 +20,8 @@ use crate::{
 
 const KEY: &str = "k";
 
-/// A node that nobody reaches answers reads in READONLY from its own, older, state. The checker
-/// must refuse that history; the same read without READONLY must get no value at all.
+/// A node that is cut off answers reads in READONLY from its own, older, state. The checker must
+/// refuse that history; the same read without READONLY must get no value at all.
 pub(crate) fn run(network: &Network, checker: &Checker) -> Result<(), Failed> {
     let mut nodes = nodes::serving_in(network, NODES, &["--client-timeout-ms", "500"])?;
     let leader = nodes.leader()?;

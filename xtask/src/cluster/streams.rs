@@ -33,7 +33,7 @@ const BEFORE: u64 = 48 << 20;
 /// Descriptors of a node without clients: files of its log and its streams, its doors, its peers.
 const DESCRIPTORS_MAX: usize = 200;
 
-/// Plays so many rounds.
+/// Plays `rounds` rounds.
 pub(super) fn run(network: Option<&Network>, rounds: u64, seed: Option<u64>) -> Result<(), Failed> {
     let first = seed.unwrap_or_else(|| {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -153,7 +153,7 @@ pub(super) fn said(sum: Sum) -> String {
     )
 }
 
-/// What was seen can be looked at.
+/// Keeps what was recorded, for inspection of a failure.
 fn kept_if_failed(
     played: Result<(), Failed>,
     nodes: Nodes,
@@ -173,8 +173,8 @@ fn kept_if_failed(
     )))
 }
 
-/// What nodes hold when their clients are gone: nobody keeps files open for streams that nobody
-/// reads.
+/// Reports the nodes' resources once their clients are gone: no files stay open for streams without
+/// readers.
 fn used(nodes: &Nodes) -> Result<String, Failed> {
     let held = Held::most(nodes)?;
     if held.descriptors > DESCRIPTORS_MAX {
@@ -188,7 +188,7 @@ fn used(nodes: &Nodes) -> Result<String, Failed> {
     ))
 }
 
-/// Nobody found itself wrong, and the logs are whole.
+/// Checks that no node found itself wrong, and that the logs are whole.
 pub(super) fn end(nodes: &mut Nodes) -> Result<(), Failed> {
     nodes.check_alive()?;
     for id in nodes.ids() {

@@ -15,7 +15,7 @@ use crate::{
     shell::{self, Failed},
 };
 
-/// Where the programs are.
+/// Folder of the built programs.
 #[derive(Clone, Debug)]
 pub(super) struct Built {
     programs: PathBuf,

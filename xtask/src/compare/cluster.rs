@@ -29,13 +29,13 @@ const PREFIX: &str = "quorate-compare-";
 const NODES: usize = 3;
 /// A process that was asked to end gets this long.
 const END: Duration = Duration::from_secs(5);
-/// What is committed gets this long to be applied by those who only follow.
+/// Time within which learners apply what is committed.
 const SETTLE: Duration = Duration::from_millis(300);
 const QUESTION: Duration = Duration::from_secs(1);
 /// Bytes of a log that a message shows.
 const WORDS: usize = 600;
 
-/// A child that ends when dropped, and what it printed so far.
+/// A child that ends when dropped, and its output until now.
 pub(super) struct Process {
     child: Child,
     lines: Arc<Mutex<Vec<String>>>,
@@ -43,12 +43,12 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// What it prints is the caller's.
+    /// Wraps a process whose output the caller reads.
     pub(super) fn new(child: Child) -> Self {
         Self { child, lines: Arc::default(), reader: None }
     }
 
-    /// What it prints is kept; what it complains about goes to a file.
+    /// Spawns a process, keeps its standard output, and writes its standard error to a file.
     fn spawn(command: &mut Command, log: &Path) -> Result<Self, Failed> {
         let mut child = command
             .stdin(Stdio::null())
@@ -63,7 +63,7 @@ impl Process {
             process.reader = Some(thread::spawn(move || {
                 for line in BufReader::new(stdout).lines().map_while(Result::ok) {
                     let mut lines = lines.lock().unwrap_or_else(PoisonError::into_inner);
-                    // Nobody is asked to be so talkative; the pipe is emptied all the same.
+                    // No process should print that much; the pipe is drained all the same.
                     if lines.len() < 10_000 {
                         lines.push(line);
                     }
@@ -132,10 +132,10 @@ pub(super) struct Cluster {
     start: Start,
     ours: Option<Nodes>,
     others: Vec<Process>,
-    /// Where clients connect, per node.
+    /// Client addresses, per node.
     clients: Vec<String>,
     leader: usize,
-    /// Per node: commands applied, digest of their order. Only of systems whose load tells it.
+    /// Per node: commands applied, digest of their order. Only of systems whose load reports it.
     told: Vec<(u64, u64)>,
     lines_told: usize,
     folder: tempfile::TempDir,
@@ -290,7 +290,7 @@ impl Cluster {
         }
     }
 
-    /// Whom clients ask: the leader. etcd's load looks for it itself.
+    /// Returns the address that clients use: the leader's. etcd's load finds it by itself.
     pub(super) fn load_address(&self) -> String {
         match self.start {
             Start::Etcd => self.clients.join(","),
@@ -306,7 +306,7 @@ impl Cluster {
         ours.chain(self.others.iter().map(Process::id)).collect()
     }
 
-    /// Nobody ended unasked.
+    /// Checks that no process ended unasked.
     pub(super) fn check_alive(&mut self) -> Result<(), Failed> {
         if let Some(ours) = &mut self.ours {
             ours.check_alive()?;
@@ -319,7 +319,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// The load tells what the nodes applied during it, node by node.
+    /// Records what the nodes applied during the load, as it reports node by node.
     pub(super) fn heard_applied(&mut self, words: &str) {
         let count = words.split(' ').next().and_then(|text| text.parse().ok());
         let node = self.lines_told % NODES;
@@ -359,7 +359,7 @@ impl Cluster {
         Ok(Some(Applied { acknowledged, by_most }))
     }
 
-    /// What the processes complained about last.
+    /// Returns the processes' last error messages.
     fn last_words(&self) -> String {
         let mut all = String::new();
         for node in 1..=NODES {
@@ -392,7 +392,7 @@ fn addresses() -> io::Result<Vec<String>> {
     (0..NODES).map(address).collect()
 }
 
-/// What all say, if they say the same.
+/// Returns the value that all report, if it is the same.
 fn all_the_same(mut told: impl Iterator<Item = Option<u64>>) -> Option<u64> {
     let first = told.next()??;
     told.all(|other| other == Some(first)).then_some(first)

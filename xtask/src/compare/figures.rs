@@ -1,9 +1,9 @@
-//! What was measured, and what follows from it: medians, spreads, ratios.
+//! Measurements and the figures derived from them: medians, spreads, ratios.
 
 /// A share of late commands that a result may have.
 const LATE_SHARE_MAX: f64 = 0.01;
 
-/// One load on one system.
+/// Measurement of a load on a system.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Measured {
     pub(super) per_second: f64,
@@ -21,14 +21,14 @@ pub(super) struct Measured {
     pub(super) first_error: Option<String>,
     /// Microseconds of CPU per command, of all processes of the system together.
     pub(super) cpu_us: f64,
-    /// The same of the load generator.
+    /// CPU time of the load generator.
     pub(super) load_cpu_us: f64,
-    /// The share of the machine that anybody else took, 0 to 1.
+    /// Share of the machine used by other processes, 0 to 1.
     pub(super) foreign_cpu: f64,
 }
 
 impl Measured {
-    /// From `name=number` words.
+    /// Parses `name=number` words.
     pub(super) fn parse(words: &str) -> Option<Self> {
         let number = |name: &str| -> Option<f64> {
             let mut pairs = words.split_whitespace().filter_map(|word| word.split_once('='));
@@ -77,12 +77,12 @@ impl Measured {
         self.trouble().or_else(|| self.is_late().then(late))
     }
 
-    /// Whether the load, not the system, was too slow.
+    /// Returns whether the load, not the system, was too slow.
     pub(super) fn is_late(&self) -> bool {
         self.late_share > LATE_SHARE_MAX
     }
 
-    /// For a line of progress.
+    /// Formats the trouble for a line of progress.
     pub(super) fn shown_trouble(&self) -> String {
         let trouble = self.latency_trouble();
         trouble.map_or_else(String::new, |trouble| format!(", NO RESULT: {trouble}"))
@@ -97,7 +97,7 @@ pub(super) struct Trial {
     pub(super) measured: Measured,
 }
 
-/// What the nodes applied, compared with what was acknowledged.
+/// Commands that the nodes applied, compared with those acknowledged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Applied {
     /// Good replies.
@@ -106,15 +106,16 @@ pub(super) struct Applied {
     pub(super) by_most: u64,
 }
 
-/// One system in one round.
+/// A system's turn in a round.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Turn {
     pub(super) system: String,
     pub(super) round: usize,
     pub(super) maximum: Option<Measured>,
-    /// Half of whose maximum, commands per second, what was seen; each attempt.
+    /// Measurements at half load, each attempt: the system whose half it was, commands per second,
+    /// and the result.
     pub(super) latencies: Vec<(String, u64, Measured)>,
-    /// `None` where nobody tells.
+    /// `None` if no node reports it.
     pub(super) applied: Option<Applied>,
     /// Why it ended early.
     pub(super) trouble: Option<String>,
@@ -139,7 +140,7 @@ pub(super) struct Results {
     pub(super) turns: Vec<Turn>,
     /// Systems without a result, and why.
     pub(super) failures: Vec<(String, String)>,
-    /// What went wrong without ending anything.
+    /// Problems that ended nothing.
     pub(super) notes: Vec<String>,
     pub(super) seconds: f64,
 }
@@ -221,7 +222,7 @@ impl Results {
     }
 }
 
-/// Some figures, sorted.
+/// Figures, sorted.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Spread(Vec<f64>);
 
@@ -231,7 +232,7 @@ impl Spread {
         Self(figures)
     }
 
-    /// How many.
+    /// Returns the number of values.
     pub(super) fn count(&self) -> usize {
         self.0.len()
     }
@@ -253,7 +254,7 @@ impl Spread {
     }
 }
 
-/// Half of a rate, in two digits: the same for everybody who is asked at it.
+/// Returns half of a rate, in two digits: the same for every system loaded at it.
 pub(super) fn half(per_second: f64) -> u64 {
     #[expect(
         clippy::cast_possible_truncation,
@@ -268,8 +269,9 @@ pub(super) fn half(per_second: f64) -> u64 {
     (exact - exact % unit).max(1)
 }
 
-/// What most nodes applied at least, in the same order: the second-highest count of three. Nodes
-/// that counted the same have the same digest, or `Err` says which have not.
+/// Returns the number of commands that most nodes have applied in the same order: the
+/// second-highest count of three. Nodes that counted the same have the same digest, or `Err` says
+/// which have not.
 pub(super) fn by_most(nodes: &[(u64, u64)]) -> Result<u64, String> {
     for (place, one) in nodes.iter().enumerate() {
         let differs = |other: &&(u64, u64)| other.0 == one.0 && other.1 != one.1;

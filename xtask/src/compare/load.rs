@@ -18,11 +18,11 @@ use super::{
 };
 use crate::shell::Failed;
 
-/// As with `nice`. Not a real-time priority: that keeps the kernel's own threads from finishing the
-/// writes of the system that is measured.
+/// Priority as with `nice`. Not a real-time priority: that keeps the kernel's own threads from
+/// finishing the writes of the system that is measured.
 const LOAD_PRIORITY: i32 = -10;
 
-/// How much is asked.
+/// Offered load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Offer {
     /// Commands outstanding.
@@ -31,7 +31,7 @@ pub(super) enum Offer {
     Open(u64),
 }
 
-/// One load.
+/// A load to run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Ask {
     pub(super) offer: Offer,
@@ -40,7 +40,7 @@ pub(super) struct Ask {
     pub(super) duration: Duration,
 }
 
-/// What was used so far.
+/// Usage up to a moment.
 struct Reading {
     system: Usage,
     load: Usage,
@@ -59,7 +59,7 @@ impl Reading {
     }
 }
 
-/// Loads the system, and tells what was seen.
+/// Loads the system, and returns the results.
 pub(super) fn run(
     built: &Built,
     system: &System,

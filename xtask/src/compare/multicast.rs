@@ -1,11 +1,11 @@
 //! Messages to many receivers, by Quorate and others, in turns, on the same emulated links: `cargo
 //! xtask compare multicast`.
 //!
-//! Programs are made first. Then the command runs itself again in namespaces of its own, which are
-//! gone with their last process, and all files of the systems lie in a file system in memory of
-//! that place: nothing is left behind, however it ends. For each speed and number of receivers a
-//! segment is laid, and for each size of a message every system has a turn per round, beside a bare
-//! sender, which is the ceiling. What the others are is told in bench-compare/README.md.
+//! Programs are built first. Then the command runs itself again in namespaces of its own, which end
+//! with their last process, and all files of the systems are in a memory file system of that
+//! namespace: nothing is left over, however it ends. For each speed and number of receivers a
+//! segment is set up, and for each size of a message every system has a turn per round, compared
+//! with a bare sender, which is the ceiling. bench-compare/README.md describes the others.
 
 mod build;
 mod corosync;
@@ -43,12 +43,13 @@ const USAGE: &str = "compare multicast [--quick] [--receivers N,…] [--speed 10
 const INSIDE: &str = "QUORATE_COMPARE_INSIDE";
 /// Members of the largest group: receivers and a sender.
 const MEMBERS_MAX: u32 = 32;
-/// Of a message: what Corosync takes in one piece, and the number that each begins with.
+/// Sizes of a message: up to what Corosync accepts in one piece, from the size of the number that
+/// each begins with.
 const SIZES: RangeInclusive<usize> = 64..=512 << 10;
 /// All files of the systems; in memory.
 const SCRATCH: &str = "/dev/shm";
 
-/// What is asked for.
+/// Options of the task.
 #[derive(Clone, Debug, PartialEq)]
 struct Wish {
     receivers: Vec<u32>,
@@ -58,7 +59,7 @@ struct Wish {
     duration: Duration,
     repeat: usize,
     only: Vec<String>,
-    /// Without an ending.
+    /// Path of the report, without an extension.
     out: Option<PathBuf>,
     json: Option<Json>,
 }
@@ -116,7 +117,7 @@ pub(super) fn run(words: &[&str]) -> Result<(), Failed> {
 fn measure(wish: &Wish, speed: Lan, cell: Cell, systems: &[System], results: &mut Results) {
     for round in 0..wish.repeat {
         let mut order = systems.to_vec();
-        // Nobody always follows the same other one at the same place.
+        // No system always follows the same other one at the same position.
         order.rotate_left(round * 2 % systems.len().max(1));
         for system in order {
             eprintln!(
@@ -174,7 +175,7 @@ fn missing() -> Option<String> {
     Some(format!("network namespaces with shaped links cannot be made here: {why} (needs root)"))
 }
 
-/// What is made once, inside.
+/// One-time setup inside the namespace.
 fn prepare() -> Result<(), Failed> {
     namespace::prepare()?;
     // Of Corosync's clients, Aeron's logs, and all other files.
@@ -208,7 +209,7 @@ impl Drop for Segment {
     }
 }
 
-/// Of a member, in its segment.
+/// Returns the address of a member in its segment.
 fn address(node: u32) -> Ipv4Addr {
     Ipv4Addr::from_bits(NETWORK.to_bits() + node)
 }

@@ -1,4 +1,4 @@
-//! One report for people and one for programs.
+//! The reports: one to read, and one for programs.
 
 mod document;
 mod markdown;
@@ -24,7 +24,7 @@ use crate::shell::{self, Failed};
 use document::document;
 use markdown::markdown;
 
-/// What a reader has to know before comparing.
+/// Caveats for a reader of the comparison.
 const CAUTIONS: &[&str] = &[
     "Clients, nodes and their disk share one machine: whoever uses less CPU leaves more to the others of its own run. CPU per command is the figure that depends least on that.",
     "The load has precedence over the systems where that is allowed (nice −10, all its threads), so that it sends in time.",
@@ -40,7 +40,7 @@ const CAUTIONS: &[&str] = &[
     "The number of connections is chosen by a short trial of each, and kept; ratios are of one round each, and their median is shown.",
 ];
 
-/// Writes both files, and prints the one for people, or what was asked for instead.
+/// Writes both files, and prints the readable one, or what was requested instead.
 pub(super) fn write(wish: &Wish, systems: &[&System], results: &Results) -> Result<(), Failed> {
     let origin = Origin::now();
     let text = markdown(wish, &origin, systems, results);
@@ -73,7 +73,7 @@ pub(super) fn give(json: Option<&Json>, text: String, document: String) -> Resul
     }
 }
 
-/// All systems, for people and for programs.
+/// Lists all systems, in readable form and for programs.
 pub(super) fn list() -> (String, String) {
     let mut text = String::new();
     let mut systems = Vec::new();
@@ -84,7 +84,7 @@ pub(super) fn list() -> (String, String) {
     (text, format!("{}\n", json!({ "systems": systems })))
 }
 
-/// Where figures come from.
+/// Origin of the figures.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Origin {
     pub(super) commit: String,

@@ -1,11 +1,11 @@
-//! The systems that stand beside each other.
+//! The systems compared.
 
 use crate::shell::Failed;
 
-/// Where the sources of other systems' programs are.
+/// Folder of the sources of other systems' programs.
 pub(super) const FOLDER: &str = "bench-compare";
 
-/// How a program comes about.
+/// Source of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Build {
     /// The `quorate` binary of this workspace.
@@ -19,25 +19,25 @@ pub(super) enum Build {
     },
     /// A package of the Rust workspace in [`FOLDER`], whose program has its name.
     Rust(&'static str),
-    /// It is installed or not.
+    /// Expected to be installed.
     Installed(&'static str),
 }
 
-/// How a system is started.
+/// Method of starting a system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Start {
     /// `quorate start` with these flags.
     Quorate(&'static [&'static str]),
     /// etcd's own server.
     Etcd,
-    /// One process, not replicated.
+    /// A single process, not replicated.
     Redis,
     /// A program that keeps to the flags and words of bench-compare/README.md.
     /// With more flags of its own.
     Library(&'static str, &'static [&'static str]),
 }
 
-/// Who loads it.
+/// Protocol of the load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Protocol {
     /// Frames of `quorate bench log`.
@@ -48,26 +48,26 @@ pub(super) enum Protocol {
     EtcdPuts,
 }
 
-/// One system in one class.
+/// A system in one class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct System {
     pub(super) name: &'static str,
     pub(super) class: &'static str,
-    /// In a line.
+    /// Description in a line.
     pub(super) what: &'static str,
     pub(super) version: &'static str,
     pub(super) transport: &'static str,
     pub(super) storage: &'static str,
-    /// What is not theirs in it.
+    /// Parts of it that are ours.
     pub(super) by_us: &'static str,
     /// Settings that are not the system's defaults, with the reason.
     pub(super) settings: &'static str,
     pub(super) build: Build,
     pub(super) start: Start,
     pub(super) protocol: Protocol,
-    /// Which of ours it is compared with, in the same class.
+    /// Systems of ours that it is compared with, in the same class.
     pub(super) beside: &'static [&'static str],
-    /// Only if it is asked for by name.
+    /// Runs only if it is named.
     pub(super) is_extra: bool,
 }
 
@@ -140,7 +140,7 @@ const OMNIPAXOS: System = System {
     is_extra: false,
 };
 
-/// One command is one entry.
+/// Flags that make one command one entry.
 const PLAIN: &[&str] = &["--commands-per-entry", "1"];
 const OPENRAFT_PLAIN: System = System {
     name: "openraft-plain",
@@ -261,7 +261,7 @@ pub(super) const SYSTEMS: &[System] = &[
 ];
 
 impl System {
-    /// As in reports: `name/class`.
+    /// Returns the id used in reports: `name/class`.
     pub(super) fn id(&self) -> String {
         format!("{}/{}", self.name, self.class)
     }
@@ -279,14 +279,14 @@ impl System {
         matches!(self.start, Start::Quorate(_))
     }
 
-    /// Whether it is compared with this one of ours.
+    /// Returns whether it is compared with this one of ours.
     pub(super) fn stands_beside(&self, ours: &Self) -> bool {
         self.class == ours.class && self.beside.contains(&ours.name)
     }
 }
 
-/// Those that are named, by name or by `name/class`, and ours beside them; if none is named, all
-/// but those that have to be.
+/// Returns the named systems, by name or by `name/class`, and ours compared with them; if none is
+/// named, all but those that must be named.
 pub(super) fn choose(names: &[String]) -> Result<Vec<&'static System>, Failed> {
     if names.is_empty() {
         return Ok(SYSTEMS.iter().filter(|system| !system.is_extra).collect());

@@ -54,7 +54,7 @@ impl Files {
         self.names.get(&number).cloned()
     }
 
-    /// Where a file is.
+    /// Returns the path of a file.
     pub(crate) fn path(&self, number: u64) -> io::Result<PathBuf> {
         let name = self.names.get(&number);
         let name = name.ok_or(Errno::NOENT)?;
@@ -83,14 +83,14 @@ impl Files {
         number
     }
 
-    /// It has no name any more; says what number it had.
+    /// Removes the file's name, and returns its number.
     pub(crate) fn remove(&mut self, name: &str) -> Option<u64> {
         let number = self.numbers.remove(name)?;
         self.names.remove(&number);
         Some(number)
     }
 
-    /// It has a name again.
+    /// Restores the file's name.
     pub(crate) fn restore(&mut self, number: u64, name: &str) {
         self.numbers.insert(name.to_owned(), number);
         self.names.insert(number, name.to_owned());
@@ -127,7 +127,7 @@ impl Files {
         Ok(open.ok_or(Errno::BADF)?)
     }
 
-    /// It was closed.
+    /// Records that the file was closed.
     pub(crate) fn closed(&mut self, handle: u64) {
         self.open.remove(&handle);
     }
@@ -140,7 +140,7 @@ impl Files {
         Some((file, name))
     }
 
-    /// What is known of a file, by its name, or as it is open.
+    /// Returns the attributes of a file, by its name, or as it is open.
     pub(crate) fn about(&self, number: u64) -> io::Result<FileAttr> {
         let found = match self.path(number) {
             Ok(path) => path.symlink_metadata()?,

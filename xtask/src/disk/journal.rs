@@ -1,10 +1,10 @@
-//! What a disk has taken and not yet made durable, and what a power cut leaves of it.
+//! Writes that a disk has accepted but not made durable, and their state after a power cut.
 
 use std::{fs::File, io, ops::Range, os::unix::fs::FileExt as _};
 
 use quorate_core::dice::Dice;
 
-/// What a disk writes as a whole or not at all.
+/// Bytes that a disk writes as a whole or not at all.
 const SECTOR: usize = 512;
 
 /// A write that the file has, and what was there before.
@@ -23,22 +23,22 @@ pub(crate) struct Write {
     pub(crate) chosen: bool,
 }
 
-/// What a power cut does.
+/// Effect of a power cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cut {
     /// All is kept, as when a process is killed.
     Nothing,
-    /// Of one write that was not flushed only the first sectors are kept, and nothing behind it.
+    /// The first sectors of one unflushed write are kept, and nothing after them.
     Torn,
     /// A write that was not flushed is lost, a later one is kept.
     Reordered,
-    /// One write that the disk called durable is lost.
+    /// A write that the disk reported as durable is lost.
     LostOne,
     /// All writes from one on are lost, whatever the disk said.
     LostTail,
 }
 
-/// All that a power cut could take back, in the order in which it was written.
+/// All writes that a power cut could undo, in the order in which they were written.
 #[derive(Debug, Default)]
 pub(crate) struct Journal(Vec<Write>);
 
@@ -106,12 +106,12 @@ impl Journal {
         self.0.iter().filter(|write| !write.durable)
     }
 
-    /// Whether there is a write to a file of the kind that faults happen to, which is not durable.
+    /// Returns whether there is a write to a chosen file that is not durable.
     pub(crate) fn holds(&self, file: u64) -> bool {
         self.open().any(|write| write.chosen && write.file == file)
     }
 
-    /// How many writes such a cut could take back.
+    /// Returns the number of writes that such a cut could undo.
     pub(crate) fn candidates(&self, cut: Cut) -> usize {
         self.places(cut).len()
     }
@@ -212,7 +212,7 @@ impl Write {
     }
 }
 
-/// A place within so many bytes, between two sectors if there are two.
+/// Returns a place within `bytes` bytes, between two sectors if there are two.
 fn split(bytes: usize, dice: &mut Dice) -> usize {
     match bytes.div_ceil(SECTOR) {
         0 => 0,
@@ -227,7 +227,8 @@ mod tests {
 
     const FILE: u64 = 7;
 
-    /// Three writes of 1 KiB, of `a`, `b` and `c`, behind each other, and what is left of them.
+    /// Makes three writes of 1 KiB, of `a`, `b` and `c`, after each other, and returns what is left
+    /// of them.
     fn left(cut: Cut, flushed: bool, lies: bool, seed: u64) -> (String, usize) {
         let file = tempfile::tempfile().unwrap();
         let mut journal = Journal::default();

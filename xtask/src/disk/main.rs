@@ -1,6 +1,6 @@
-//! `quorate-disk FOLDER PLACE`: shows a folder at another place, by way of a file system of its own
-//! that does to the files what a failing disk does. It is told what on its standard input, a line
-//! each, and answers with a line; it ends with its input. `cargo xtask disks` starts it.
+//! `quorate-disk FOLDER PLACE`: shows a folder at another place, through a file system of its own
+//! that does to the files what a failing disk does. It reads the faults from its standard input, a
+//! line each, and answers with a line; it ends with its input. `cargo xtask disks` starts it.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, reason = "a command line")]
 

@@ -35,7 +35,7 @@ enum What {
 #[derive(Debug)]
 struct Change {
     what: What,
-    /// Where it happened, below the root, as it was called then.
+    /// Paths below the root, as named at that time.
     paths: Vec<String>,
 }
 
@@ -53,13 +53,13 @@ impl Change {
 #[derive(Debug)]
 pub(crate) struct Names {
     changes: Vec<Change>,
-    /// Where that lies which is removed.
+    /// Folder of removed files.
     removed: PathBuf,
     next: u64,
 }
 
 impl Names {
-    /// With what is removed in a folder next to the root.
+    /// Creates an empty list, with removed files in a folder next to the root.
     pub(crate) fn new(root: &Path) -> io::Result<Self> {
         let removed = root.with_extension("removed");
         fs::create_dir(&removed)?;
@@ -118,7 +118,7 @@ impl Names {
         Ok(number)
     }
 
-    /// It has no name any more.
+    /// Keeps a file that loses its name.
     fn keep(&mut self, files: &mut Files, name: &str) -> io::Result<Kept> {
         self.next += 1;
         let path = self.removed.join(self.next.to_string());
@@ -138,7 +138,8 @@ impl Names {
         });
     }
 
-    /// How many changes of such names a power cut could undo: all of them, or those of one folder.
+    /// Returns the number of changes of such names that a power cut could undo: all of them, or
+    /// those of one folder.
     pub(crate) fn candidates(&self, folder: Option<u64>, chosen: impl Fn(&str) -> bool) -> usize {
         let all = self.changes.iter().filter(|change| {
             let here = folder.is_none_or(|folder| change.folders().contains(&folder));
@@ -185,7 +186,7 @@ impl Names {
 }
 
 impl Change {
-    /// It is durable.
+    /// Drops the kept file once the change is durable.
     fn forget(&self) {
         let kept = match &self.what {
             What::Made(_) => None,
@@ -198,7 +199,7 @@ impl Change {
         }
     }
 
-    /// It never happened. `None`: its folder is not there any more.
+    /// Undoes the change. `None`: its folder does not exist any more.
     fn undo(self, files: &mut Files) -> io::Result<Option<String>> {
         let root = files.root().to_owned();
         let there = |files: &Files, (folder, name): &At| {
@@ -268,7 +269,7 @@ mod tests {
     }
 
     impl Stage {
-        /// With durable files.
+        /// Creates a folder with durable files.
         fn new(durable: &[&str]) -> Self {
             let folder = tempfile::tempdir().unwrap();
             let root = folder.path().join("root");
@@ -293,7 +294,7 @@ mod tests {
             self.names.rename(&mut self.files, (ROOT, from), (ROOT, to)).unwrap();
         }
 
-        /// What is left, with the first letter of what is in it.
+        /// Lists the remaining files, each with the first letter of its content.
         fn cut(mut self, seed: u64) -> String {
             let mut dice = Dice::new(seed);
             self.names.cut(&mut self.files, &mut dice, |path| path != "other").unwrap();

@@ -9,7 +9,7 @@ struct Size {
     file: u64,
     old: u64,
     new: u64,
-    /// What was cut off.
+    /// Bytes that were cut off.
     lost: Vec<u8>,
 }
 
@@ -18,7 +18,7 @@ struct Size {
 pub(crate) struct Sizes(Vec<Size>);
 
 impl Sizes {
-    /// Does what sets the size of a file.
+    /// Runs the operation that sets the size of a file.
     pub(crate) fn set(
         &mut self,
         open: &File,
@@ -41,13 +41,13 @@ impl Sizes {
         self.0.retain(|size| size.file != file);
     }
 
-    /// How many sizes of such files could be undone.
+    /// Returns the number of sizes of such files that could be undone.
     pub(crate) fn candidates(&self, chosen: impl Fn(u64) -> bool) -> usize {
         self.0.iter().filter(|size| chosen(size.file)).count()
     }
 
-    /// The power is cut: files have the sizes that they had, unless something was written behind
-    /// those since. Says what was undone; nothing is open any more.
+    /// Cuts the power: files get their durable sizes, unless something was written after those
+    /// since. Reports what was undone; nothing is open any more.
     pub(crate) fn cut(
         &mut self,
         chosen: impl Fn(u64) -> bool,

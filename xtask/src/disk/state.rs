@@ -1,4 +1,4 @@
-//! What the disk does wrong, to which files, and what it did so far.
+//! Faults of the disk, the files they apply to, and the faults done until now.
 
 use std::{
     fs::{self, File},
@@ -16,9 +16,9 @@ use super::{
     sizes::Sizes,
 };
 
-/// What is read and written as a whole by those who care.
+/// Block that careful programs read and write as a whole.
 const BLOCK: u64 = 4096;
-/// What such a file is for is not in it.
+/// Name of lock files, whose content does not matter.
 const LOCK: &str = "lock";
 
 /// Answers that the power cut was faster than.
@@ -35,19 +35,19 @@ pub(crate) struct State {
     pub(crate) sizes: Sizes,
     /// Beginnings of the names of files that faults happen to.
     chosen: Vec<String>,
-    /// What the next power cut does to writes.
+    /// Effect of the next power cut on writes.
     cut: Cut,
-    /// It undoes names and sizes.
+    /// The next power cut undoes names and sizes.
     forgets: bool,
-    /// What is flushed is not.
+    /// Flushes are acknowledged but not done.
     lies: bool,
-    /// So many writes go astray.
+    /// Number of writes to misdirect.
     astray: u32,
-    /// Nothing that is written to the files in question is answered any more.
+    /// Writes to the files in question are not answered any more.
     holds: bool,
     held: Vec<Held>,
     dice: Dice,
-    /// What was done.
+    /// Faults done.
     pub(crate) done: Vec<String>,
 }
 
@@ -70,7 +70,7 @@ impl State {
         })
     }
 
-    /// From here on it does this wrong.
+    /// Injects this fault from here on.
     pub(crate) fn arm(&mut self, fault: &str, chosen: &str, seed: u64) -> Result<(), String> {
         let (cut, lies, astray) = match fault {
             "torn" => (Cut::Torn, false, 0),
@@ -88,7 +88,7 @@ impl State {
         Ok(())
     }
 
-    /// How much there is that a power cut could take, or went astray already.
+    /// Returns the number of writes that a power cut could undo, or that were misdirected already.
     pub(crate) fn prey(&self) -> usize {
         let held = self.held.iter();
         let held = held.filter(|held| matches!(held, Held::Write { .. }));
@@ -103,13 +103,13 @@ impl State {
         self.journal.candidates(self.cut) + names + held.count() + self.done.len()
     }
 
-    /// How many wait for an answer.
+    /// Returns the number of requests waiting for an answer.
     pub(crate) fn held(&self) -> usize {
         self.held.len()
     }
 
-    /// The power goes: nobody hears of what was written to the files in question from here on, or
-    /// that their names are durable.
+    /// Simulates the power failing: from here on, writes to the chosen files and flushes of their
+    /// names stay unanswered.
     pub(crate) fn hold(&mut self) {
         self.holds = true;
     }
@@ -205,7 +205,7 @@ impl State {
         Ok(())
     }
 
-    /// To another place of the file, or to this place of the file next to it.
+    /// Writes to another place of the file, or to this place of the file next to it.
     fn write_astray(
         &mut self,
         open: &File,
@@ -240,7 +240,7 @@ impl State {
         Ok(())
     }
 
-    /// A file next to this one that goes on behind the offset.
+    /// Returns a file next to this one that continues after the offset.
     fn sibling(&mut self, name: &str, offset: u64) -> io::Result<Option<String>> {
         let path = self.files.root().join(name);
         let folder = path.parent().unwrap_or(self.files.root());
@@ -285,7 +285,7 @@ impl State {
     }
 }
 
-/// Whether faults happen to what is called so: it begins like one of these, or is a folder that is
+/// Returns whether faults apply to this name: it begins like one of these, or is a folder that is
 /// one of them.
 fn chooses(beginnings: &[String], name: &str) -> bool {
     let is_lock = name.rsplit('/').next() == Some(LOCK);

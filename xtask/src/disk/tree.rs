@@ -20,7 +20,7 @@ use rustix::fs::{FallocateFlags, fallocate, statvfs};
 
 use super::state::State;
 
-/// As the kernel has it in `asm-generic/fcntl.h`, also of a write with `RWF_DSYNC`; `OFlags::DSYNC`
+/// Flag as in the kernel's `asm-generic/fcntl.h`, also of a write with `RWF_DSYNC`; `OFlags::DSYNC`
 /// is `O_SYNC` on Linux.
 const O_DSYNC: i32 = 0o10_000;
 /// The kernel asks again each time.

@@ -1,5 +1,5 @@
-//! The failing disk of one node: a process that serves a file system and injects the faults it is
-//! told to.
+//! The failing disk of one node: a process that serves a file system and injects the requested
+//! faults.
 
 use std::{
     fs,
@@ -12,7 +12,7 @@ use rustix::mount::{UnmountFlags, unmount};
 
 use crate::shell;
 
-/// Ends with its folder when dropped; nobody may use it then.
+/// Disk that is unmounted with its folder when dropped; no process may use it then.
 pub(super) struct Disk {
     process: Child,
     words: Option<ChildStdin>,
@@ -41,7 +41,7 @@ impl Disk {
         }
     }
 
-    /// Where a node has it.
+    /// Returns the folder given to a node.
     pub(super) fn place(&self) -> PathBuf {
         self.folder.path().join("place")
     }
@@ -57,7 +57,7 @@ impl Disk {
         Ok(line.trim_end().to_owned())
     }
 
-    /// Tells it something; what it answers.
+    /// Sends a command, and returns the answer.
     pub(super) fn tell(&mut self, words: &str) -> io::Result<String> {
         if let Some(to) = &mut self.words {
             writeln!(to, "{words}")?;
@@ -69,20 +69,20 @@ impl Disk {
         }
     }
 
-    /// How many writes a power cut could take, or went astray.
+    /// Returns the number of writes that a power cut could undo, or that were misdirected.
     pub(super) fn prey(&mut self) -> io::Result<usize> {
         self.tell("prey")?.parse().map_err(io::Error::other)
     }
 
-    /// How many writes and flushes it does not answer.
+    /// Returns the number of writes and flushes that stay unanswered.
     pub(super) fn held(&mut self) -> io::Result<usize> {
         self.tell("held")?.parse().map_err(io::Error::other)
     }
 }
 
 impl Drop for Disk {
-    /// Nothing stays mounted, even if somebody still has a file open or the process answers nothing
-    /// any more.
+    /// Unmounts in any case, even if a process still has a file open or the disk's process does not
+    /// answer any more.
     fn drop(&mut self) {
         let _ = unmount(self.place(), UnmountFlags::DETACH);
         drop(self.words.take());

@@ -1,5 +1,5 @@
-//! One kind of file, one fault, one node of three: judges what clients saw, and records what the
-//! node said.
+//! A trial of one kind of file, one fault, one node of three: judges what clients saw, and records
+//! what the node reported.
 
 use std::{
     collections::BTreeSet,
@@ -43,11 +43,11 @@ const OPERATIONS: u64 = 300;
 const WRITES: u64 = 60;
 /// Bytes that the writer of a stream writes at a time.
 const STREAM_PART: u64 = 8 << 10;
-/// How long a disk waits for what it is to fail at: some files are seldom written.
+/// Time that a disk waits for a write that can fail: some files are seldom written.
 const PREY: Duration = Duration::from_secs(60);
-/// How long it waits for more to be in flight when the power goes.
+/// Time to wait for more writes in flight when the power fails.
 const HELD: Duration = Duration::from_secs(2);
-/// What is read and written as a whole.
+/// Block that is read and written as a whole.
 const BLOCK: usize = 4096;
 /// A log write begins so, and says which segment it is of.
 const LOG_WRITE: &[u8] = b"qrtebtch";
@@ -73,14 +73,14 @@ pub(super) struct Row {
     pub(super) seed: u64,
 }
 
-/// What came of it; nothing was lost, and nothing wrong was served.
+/// Result of a trial in which nothing was lost, and nothing wrong was served.
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
-    /// What the disk did.
+    /// Fault of the disk.
     pub(super) done: String,
-    /// What the node said about it first.
+    /// First report of the node about it.
     pub(super) noticed: Option<String>,
-    /// What became of the node.
+    /// Final state of the node.
     pub(super) end: String,
     pub(super) keys: usize,
     pub(super) stream_bytes: u64,
@@ -93,7 +93,7 @@ impl Outcome {
     }
 }
 
-/// Clients of keys, and of what the service in question has besides.
+/// Clients of keys, and of the service's other data.
 struct Clients {
     load: Option<Load>,
     keys: Writers,
@@ -284,8 +284,8 @@ impl Row {
         self.restarted(nodes, victim, done, before, found, clients, checker)
     }
 
-    /// Does what makes a node write such files until the condition is met, or it is clear that it
-    /// will not be.
+    /// Makes a node write such files until the condition is met, or it is clear that it will not
+    /// be.
     fn until(
         &self,
         nodes: &mut Nodes,
@@ -377,7 +377,7 @@ impl Row {
             .or_else(|| found.first().map(|(_, what)| what.clone()))
             .or_else(|| about.map(str::to_owned));
         let learns = said.contains("learns without a vote");
-        // [lie-4] The others ran, and had heard of what is gone: clients were answered since.
+        // [lie-4] The others ran, and had received what is gone: clients were answered since.
         let lost_end = self.kind.name == "log" && self.fault == Fault::LostTail;
         if lost_end && outcome.met() && refused.is_none() && !learns {
             return Err(Failed(format!(
@@ -398,7 +398,7 @@ impl Row {
         Ok(outcome)
     }
 
-    /// Everything that was acknowledged, on all nodes that are left.
+    /// Compares everything that was acknowledged, on all nodes that are left.
     fn compare(
         &self,
         nodes: &mut Nodes,
@@ -435,7 +435,7 @@ impl Row {
     }
 }
 
-/// What these clients saw, of whom nothing is lost.
+/// Returns the operations of these clients, none of which is lost.
 fn finished(load: Load, all: bool) -> Result<Vec<Operation>, Failed> {
     let shared = Arc::clone(&load.shared);
     let mut seen = load.finish()?;
@@ -450,7 +450,7 @@ fn finished(load: Load, all: bool) -> Result<Vec<Operation>, Failed> {
     Ok(seen.operations)
 }
 
-/// What became of what scrubs found.
+/// Describes how the findings of scrubs were handled.
 fn fates(found: &[(String, String)]) -> String {
     let kinds: BTreeSet<&str> = found.iter().map(|(fate, _)| fate.as_str()).collect();
     let counts = kinds.into_iter().map(|fate| {
@@ -487,8 +487,8 @@ fn flip(disk: &Disk, kind: &str, dice: &mut Dice) -> Result<String, Failed> {
     Ok(String::new())
 }
 
-/// Those that hold something: no locks, no temporary ones, and of the lists of a tree's tables
-/// (`v7`) the last.
+/// Returns the files with content: no locks, no temporary ones, and only the last of the lists of a
+/// tree's tables (`v7`).
 fn in_use(mut names: Vec<String>) -> Vec<String> {
     let list = |name: &str| {
         let (folder, name) = name.rsplit_once('/')?;
@@ -528,8 +528,8 @@ fn used_blocks(name: &str, bytes: &[u8]) -> Vec<usize> {
     used
 }
 
-/// What a scrub of this node finds: what becomes of it, and what it is. A node that has ended finds
-/// nothing.
+/// Returns the findings of a scrub of this node: how each is handled, and what it is. A node that
+/// has ended finds nothing.
 fn scrub(nodes: &mut Nodes, id: u32) -> Result<Vec<(String, String)>, Failed> {
     let program = nodes::program();
     let node = nodes.node(id)?;

@@ -11,8 +11,8 @@ use crate::{
 /// Its own `go.sum` says what belongs to it.
 const MODULE: &str = "k8s.io/apiserver@v0.35.3";
 const PACKAGE: &str = "pkg/storage/etcd3";
-/// Its server is told to notify of progress every second; ours does every ten minutes, as etcd by
-/// itself.
+/// Its server is configured to notify of progress every second; ours does every ten minutes, as
+/// etcd by default.
 const LEFT_OUT: &str = "^TestProgressNotify$";
 
 /// Runs them.

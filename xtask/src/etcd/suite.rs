@@ -23,7 +23,7 @@ use crate::{
 
 const MODULE: &str = "go.etcd.io/etcd/tests/v3@v3.6.16";
 const LIST: &str = "tools/etcdtests/tests.toml";
-/// How etcd says that it is up, and how nodes of ours do: as there, somebody leads then.
+/// Log texts of etcd when it is up, and the texts our nodes log: as there, a leader exists then.
 const READY: [&str; 2] =
     [r#""ready to serve client requests""#, r#""following leader", "elected leader", "no vote""#];
 const READY_IN: &str = "framework/e2e/etcd_process.go";
@@ -151,8 +151,8 @@ fn unit(
     Ok(unit)
 }
 
-/// Ends the nodes that a test left when it broke off: they would answer the next one. Nobody else
-/// runs this copy.
+/// Ends the nodes that an aborted test left over: they would answer the next one. No one else runs
+/// this copy.
 fn end_nodes(program: &Path) {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     for process in processes {
@@ -172,7 +172,7 @@ fn text_of(mut file: fs::File) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// What became of each test that has no parts: `PASS`, `FAIL` or `SKIP`, and its name.
+/// Returns the result of each test without subtests: `PASS`, `FAIL` or `SKIP`, and its name.
 fn outcomes(text: &str) -> Vec<(&str, &str)> {
     let told = text.lines().filter_map(|line| {
         let (outcome, rest) = line.trim_start().strip_prefix("--- ")?.split_once(": ")?;

@@ -32,7 +32,7 @@ pub(crate) fn tar(tree: &Tree, prefix: &str, time: u32) -> io::Result<Vec<u8>> {
     archive.into_inner()
 }
 
-/// The same bytes, smaller.
+/// Compresses bytes with gzip.
 pub(crate) fn gzip(bytes: &[u8], level: Compression) -> io::Result<Vec<u8>> {
     let mut writer = GzBuilder::new().write(Vec::new(), level);
     writer.write_all(bytes)?;

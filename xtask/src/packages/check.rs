@@ -21,7 +21,7 @@ use crate::{
     release::Release,
 };
 
-/// What every package installs, whatever else it has.
+/// Files that every package installs, among others.
 const INSTALLED: [&str; 10] = [
     "/etc/quorate/quorate.toml",
     "/usr/bin/quorate",
@@ -269,7 +269,7 @@ fn demand_version(said: &str, release: &Release) -> Result<(), Failed> {
     }
 }
 
-/// Whether there is a program of this name.
+/// Returns whether there is a program of this name.
 pub(crate) fn has(program: &str) -> bool {
     let path = env::var_os("PATH").unwrap_or_default();
     env::split_paths(&path).any(|folder| folder.join(program).is_file())

@@ -2,7 +2,7 @@
 
 use std::{fmt::Display, io, path::Path};
 
-/// What failed, and on what.
+/// A failure, and the item it concerns.
 #[derive(Debug)]
 pub(crate) struct Failed(pub(crate) String);
 

@@ -19,7 +19,7 @@ use crate::{
 };
 
 const PAGE: &str = "docs/operate/first-hour.md";
-/// What makes such a root.
+/// Script that makes such a root.
 const FRESH: &str = include_str!("fresh.sh");
 const NEEDED: [&str; 7] = ["apt-cache", "awk", "dpkg-query", "ip", "tar", "timeout", "unshare"];
 /// Begins a line that says which part of the page comes now.
@@ -27,7 +27,7 @@ const PART: &str = "@@ ";
 /// A command that does not end is stopped then.
 const SECONDS_MAX: &str = "300";
 
-/// With a package of Debian, and the checksums beside it.
+/// Checks a package of Debian, with its file of checksums.
 pub(crate) fn check(package: &Path, sums: &Path) -> Result<(), Failed> {
     let what = "the first hour of a newcomer is not tried";
     if let Some(missing) = NEEDED.iter().find(|name| !has(name)) {
@@ -78,7 +78,7 @@ pub(crate) fn check(package: &Path, sums: &Path) -> Result<(), Failed> {
     Ok(())
 }
 
-/// What a reader types. Whoever runs it is root already, and says nothing of `sudo`.
+/// Returns the commands that a reader types. The script runs as root already, and skips `sudo`.
 fn script(page: &str) -> String {
     let mut script = "cd\nsudo() { env PATH=/usr/sbin:/usr/bin:/sbin:/bin \"$@\"; }\n".to_owned();
     let mut part = String::new();

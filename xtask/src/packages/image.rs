@@ -22,7 +22,7 @@ use crate::{
 
 /// The number of the image's user: beyond those of a machine's own people and services.
 pub(crate) const USER: u32 = 10_001;
-/// What a container is told unless its own environment or flags say something else: the ports are
+/// Environment of a container unless its own environment or flags say otherwise: the ports are
 /// reached from outside.
 const ENVIRONMENT: [&str; 5] = [
     "QUORATE_DATA=/data/node",
@@ -36,7 +36,7 @@ const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 const LAYER: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
-/// Under which licences Debian's libraries come; with them they go.
+/// Packages of Debian whose licence notices are shipped with their libraries.
 const NOTICES: [&str; 2] = ["libc6", "libgcc-s1"];
 
 pub(crate) fn make(
@@ -103,7 +103,7 @@ pub(crate) fn make(
     Ok((name, tar(&layout, "", release.time)?))
 }
 
-/// Everything but the binary.
+/// Returns everything but the binary.
 fn base(program: &Program) -> Result<Tree, Failed> {
     let mut tree = Tree::default();
     for place in program.places()? {

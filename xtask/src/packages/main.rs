@@ -30,7 +30,7 @@ use release::Release;
 
 const USAGE: &str = "package [deb|rpm|oci|all] --binary PATH --to DIR [--check] [--fast]";
 
-/// What is made.
+/// Kind of package.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Deb,
@@ -38,7 +38,7 @@ enum Kind {
     Oci,
 }
 
-/// What was asked for.
+/// Options of the program.
 struct Wanted {
     kinds: Vec<Kind>,
     binary: PathBuf,

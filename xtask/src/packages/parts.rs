@@ -1,4 +1,4 @@
-//! What the programs are built from: every crate that is linked into them, with its licence and the
+//! Parts list of the programs: every crate that is linked into them, with its licence and the
 //! checksum of its package.
 //!
 //! Packages carry both forms: a list in CycloneDX for programs, and the texts of all licences for
@@ -23,7 +23,7 @@ use crate::{
 
 /// The crate of both programs.
 const ROOT: &str = "quorate-cli";
-/// How files with the text of a licence, or with what it asks to pass on, begin.
+/// Prefixes of files with the text of a licence, or with notices that it requires to be passed on.
 const TEXTS: [&str; 5] = ["LICENSE", "LICENCE", "COPYING", "COPYRIGHT", "NOTICE"];
 
 /// All crates of others, by name and version.
@@ -83,7 +83,7 @@ struct Dependency {
 
 #[derive(Deserialize)]
 struct Kind {
-    /// None for what is linked; `dev` or `build`.
+    /// `None` for what is linked; `dev` or `build`.
     kind: Option<String>,
 }
 
@@ -100,7 +100,7 @@ struct Locked {
 }
 
 impl Parts {
-    /// As this tree builds the programs for that machine.
+    /// Lists the parts as this tree builds the programs for that machine.
     pub(crate) fn of(root: &Path, machine: &Machine) -> Result<Self, Failed> {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let platform = format!("{}-unknown-linux-gnu", machine.rpm);
@@ -163,7 +163,7 @@ impl Parts {
         text
     }
 
-    /// The texts of all licences, each once, with who is under it.
+    /// Returns the texts of all licences, each once, with the crates under it.
     pub(crate) fn notices(&self) -> Vec<u8> {
         let mut under: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
         let mut without = String::new();
@@ -246,7 +246,7 @@ fn linked(metadata: &Metadata) -> Result<Vec<&Package>, Failed> {
     Ok(seen.filter(|package| package.source.is_some()).collect())
 }
 
-/// Texts of licences beside a manifest.
+/// Returns the texts of licences in a manifest's folder.
 fn texts(folder: &Path) -> Result<Vec<String>, Failed> {
     let mut texts = Vec::new();
     for file in fs::read_dir(folder).map_err(Failed::at(folder))? {

@@ -21,12 +21,12 @@ use crate::{
 pub(crate) struct Program {
     pub(crate) path: PathBuf,
     pub(crate) bytes: Vec<u8>,
-    /// The program beside it that measures: `quorate-tools`.
+    /// The measuring program shipped with it: `quorate-tools`.
     pub(crate) tools: Vec<u8>,
     /// The debug information of both, if it was taken out of them.
     pub(crate) symbols: Vec<Symbols>,
     pub(crate) machine: Machine,
-    /// What starts it.
+    /// Path of its dynamic loader.
     pub(crate) loader: String,
     /// Versions of libraries: `libc.so.6` and `GLIBC_2.34`.
     pub(crate) needs: Vec<(String, String)>,
@@ -35,9 +35,9 @@ pub(crate) struct Program {
 /// A processor, as each kind of package calls it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Machine {
-    /// For Debian and for container images.
+    /// Name for Debian and for container images.
     pub(crate) debian: &'static str,
-    /// For RPM.
+    /// Name for RPM.
     pub(crate) rpm: &'static str,
 }
 
@@ -72,7 +72,7 @@ impl Program {
         })
     }
 
-    /// Takes the program beside it along.
+    /// Adds the tools from the same folder.
     pub(crate) fn with_tools(mut self) -> Result<Self, Failed> {
         let path = self.path.with_file_name("quorate-tools");
         self.tools = fs::read(&path).map_err(Failed::at(&path))?;
@@ -109,7 +109,7 @@ impl Program {
         names
     }
 
-    /// Where the loader finds those libraries on this machine.
+    /// Returns the paths at which the loader finds those libraries on this machine.
     pub(crate) fn places(&self) -> Result<Vec<PathBuf>, Failed> {
         let mut command = Command::new(&self.loader);
         let listed = said(command.arg("--list").arg(&self.path))?;
@@ -121,7 +121,7 @@ impl Program {
         Ok(listed.lines().filter_map(place).collect())
     }
 
-    /// What it prints for these words.
+    /// Returns its output for these arguments.
     pub(crate) fn says(&self, words: &[&str]) -> Result<String, Failed> {
         let mut command = Command::new(&self.path);
         for (name, _) in env::vars_os() {
@@ -152,7 +152,7 @@ fn needs(file: &ElfFile64<'_>, bytes: &[u8]) -> object::Result<Vec<(String, Stri
     Ok(needs)
 }
 
-/// What a program prints on standard output; an error has what it complains of.
+/// Returns a program's standard output; an error contains its standard error.
 pub(crate) fn said(command: &mut Command) -> Result<String, Failed> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command.output().map_err(|error| Failed(format!("{name}: {error}")))?;

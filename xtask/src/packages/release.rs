@@ -1,5 +1,5 @@
-//! Which release is packaged: version, commit, what it is built of, and the time that all files
-//! get, so that the same commit gives the same bytes.
+//! The packaged release: version, commit, its sources, and the time that all files get, so that the
+//! same commit gives the same bytes.
 
 use std::{env, path::Path, process::Command};
 
@@ -9,7 +9,7 @@ use crate::{failed::Failed, parts::Parts, program::Machine};
 /// <https://reproducible-builds.org/specs/source-date-epoch/>.
 const TIME: &str = "SOURCE_DATE_EPOCH";
 
-/// One release.
+/// A release.
 #[derive(Clone, Debug)]
 pub(crate) struct Release {
     pub(crate) version: String,
@@ -58,7 +58,7 @@ impl Release {
     }
 }
 
-/// What git says, if it says something.
+/// Returns git's output, if there is any.
 fn git(root: &Path, words: &[&str]) -> Option<String> {
     let output = Command::new("git").args(words).current_dir(root).output();
     let output = output.ok().filter(|output| output.status.success())?;

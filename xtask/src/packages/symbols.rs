@@ -1,5 +1,5 @@
-//! Debug information: taken out of the programs that are packaged, and kept in an archive beside
-//! the packages.
+//! Debug information: stripped from the packaged programs, and kept in an archive separate from the
+//! packages.
 
 use std::path::Path;
 
@@ -19,21 +19,21 @@ const DEBUG: &[u8] = b".debug_";
 
 /// A program with its debug information, as the linker made it.
 pub(crate) struct Symbols {
-    /// Of the program, in hexadecimal: it keeps that without them.
+    /// Build ID of the program, in hexadecimal: the stripped program keeps it.
     build_id: String,
     bytes: Vec<u8>,
 }
 
 impl Symbols {
-    /// Where debuggers and the backtraces of the program itself look for it.
+    /// Returns the path at which debuggers and the backtraces of the program itself look for it.
     pub(crate) fn place(&self) -> String {
         let (folder, file) = self.build_id.split_at(2);
         format!("usr/lib/debug/.build-id/{folder}/{file}.debug")
     }
 }
 
-/// The program without debug information, and what was taken out. Nothing is taken out of a program
-/// without a build ID: nobody would find it again.
+/// Splits a program into the stripped program and its debug information. Nothing is stripped from a
+/// program without a build ID: its debug information could not be found again.
 pub(crate) fn split(path: &Path, bytes: Vec<u8>) -> Result<(Vec<u8>, Option<Symbols>), Failed> {
     let file =
         ElfFile64::<object::Endianness>::parse(bytes.as_slice()).map_err(Failed::at(path))?;
@@ -90,7 +90,8 @@ mod tests {
         names.filter(|name| name.starts_with(b".debug_info")).count()
     }
 
-    /// This program has at least the debug information of the standard library.
+    /// A stripped program runs, and its debug information is found by its build ID. This program
+    /// has at least that of the standard library.
     #[test]
     fn a_program_runs_without_its_debug_information_which_is_found_by_its_build_id() {
         let own = env::current_exe().unwrap();

@@ -24,7 +24,7 @@ pub(crate) struct Entry {
     pub(crate) owner: u32,
 }
 
-/// What it is.
+/// Kind of an entry.
 #[derive(Debug)]
 pub(crate) enum What {
     Folder,
@@ -34,7 +34,7 @@ pub(crate) enum What {
 }
 
 impl Tree {
-    /// In the order of archives.
+    /// Returns all entries in the order of archives.
     pub(crate) fn all(&self) -> Iter<'_, String, Entry> {
         self.0.iter()
     }
@@ -51,7 +51,7 @@ impl Tree {
         self.put(path, What::Folder, mode, owner);
     }
 
-    /// With the folders above it.
+    /// Adds an entry with the folders above it.
     fn put(&mut self, path: &str, what: What, mode: u32, owner: u32) {
         for (at, _) in path.match_indices('/') {
             let folder = Entry { what: What::Folder, mode: 0o755, owner: 0 };
@@ -75,7 +75,7 @@ pub(crate) struct Places {
     pub(crate) zsh: &'static str,
 }
 
-/// What a package of a distribution installs.
+/// Returns the files that a package of a distribution installs.
 pub(crate) fn installed(
     program: &Program,
     release: &Release,

@@ -28,7 +28,7 @@ const FLAGS: [&str; 2] = ["--plane", "auto"];
 /// A phone, a desk, a wall.
 pub(super) const SIZES: [(&str, u32, u32); 3] =
     [("phone", 360, 800), ("desk", 1024, 768), ("wall", 2560, 1440)];
-/// What the nodes use is counted for so long, with the page and without.
+/// Time over which the nodes' usage is measured, with the page and without.
 const COUNTED: Duration = Duration::from_secs(10);
 
 /// Runs all of it, with pictures in this folder.
@@ -48,8 +48,8 @@ pub(super) fn run(program: &Path, browser: &str, pictures: &Path) -> Result<(), 
     Ok(())
 }
 
-/// What it costs each node that somebody looks at the page of the first, while nothing else
-/// happens: said, not judged.
+/// Measures the cost to each node of a viewer of the first node's page, while nothing else happens:
+/// reported, not judged.
 fn cost(nodes: &Nodes, browser: &str, pictures: &Path) -> Result<(), Failed> {
     let used = || -> Vec<f64> {
         let all = nodes.processes().into_iter();
@@ -151,7 +151,7 @@ impl Page {
         )
     }
 
-    /// Nothing is cut off, overlaps, or cannot be read.
+    /// Checks that nothing is cut off, overlaps, or is unreadable.
     fn sound(&mut self, looks: &str) -> Result<(), Failed> {
         let faults = self.browser.eval(LAYOUT)?;
         match faults.as_array() {
@@ -283,7 +283,7 @@ impl Page {
         self.browser.wait("its dialog", "document.getElementById('dialog').open")
     }
 
-    /// Confirms, and waits for what is said of it.
+    /// Confirms, and waits for the result.
     fn confirm(&mut self, is: &str, words: &str) -> Result<(), Failed> {
         self.browser.wait(
             "what will be done, and a button for it",
@@ -401,7 +401,7 @@ impl Page {
         }
     }
 
-    /// Of those that are not the page's own node, one that leads, so that leadership changes too.
+    /// Kills a leading node other than the page's own, so that leadership changes too.
     fn killed(&mut self) -> Result<(), Failed> {
         self.open_if_needed_lead(2)?;
         self.nodes.kill(&[2])?;
@@ -455,7 +455,7 @@ impl Page {
         )
     }
 
-    /// What is old looks old, nothing can be pressed, and the page comes back by itself.
+    /// Old state looks old, nothing can be pressed, and the page recovers by itself.
     fn old(&mut self) -> Result<(), Failed> {
         let gone = "document.body.classList.contains('stale') && \
                     [...document.querySelectorAll('main button')].every(it => it.getAttribute('aria-disabled') === 'true')";

@@ -23,19 +23,19 @@ use quorate_testbed::{
 
 use crate::shell::{self, Failed};
 
-/// What the library reads: where the file is.
+/// Variable from which the library reads the path of the file.
 const FILE: &str = "CLOCK_SHIFT";
 const SECOND_MS: i64 = 1000;
 const HOUR_MS: i64 = 3600 * SECOND_MS;
-/// How far clocks jump.
+/// Jumps of clocks.
 const SHIFTS_MS: [i64; 6] =
     [24 * HOUR_MS, -24 * HOUR_MS, 2 * HOUR_MS, -2 * HOUR_MS, 15 * SECOND_MS, -15 * SECOND_MS];
 /// A key that lives for so long is there at the end of a cycle, if no clock could shorten its life.
 const LONG_S: u32 = 1800;
-/// One that lives for so long is gone by then, or soon.
+/// Lifetime of a short key: it is gone by then, or soon.
 const SHORT_S: u32 = 5;
 
-/// What makes clocks jump.
+/// Library that makes clocks jump.
 pub(super) struct Clocks {
     library: PathBuf,
 }
@@ -101,7 +101,7 @@ impl Wrong {
         })
     }
 
-    /// Whether one is.
+    /// Returns whether a clock is shifted.
     pub(super) const fn is_some(&self) -> bool {
         self.node.is_some()
     }
@@ -145,7 +145,7 @@ impl Deadlines {
         Ok(Self { long, short })
     }
 
-    /// On each node the long ones are there, and the short ones go.
+    /// Checks that on each node the long ones exist, and the short ones expire.
     pub(super) fn judge(&self, nodes: &Nodes) -> io::Result<()> {
         for address in nodes.client_addresses() {
             for key in &self.long {
@@ -166,7 +166,7 @@ impl Deadlines {
     }
 }
 
-/// Somebody may be electing a leader.
+/// Sets a key with an expiry, with retries while a leader may be being elected.
 fn set(nodes: &Nodes, address: &str, key: &str, seconds: u32) -> io::Result<()> {
     let what = format!("{key:?} to be taken by {address}");
     wait::at_most(PATIENCE, &what, || match nodes.speak_etcd() {

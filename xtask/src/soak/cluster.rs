@@ -1,4 +1,4 @@
-//! One of the long-lived clusters, and what a cycle does to it.
+//! A long-lived cluster, and the actions of a cycle on it.
 
 use std::{
     fs::{self, File},
@@ -32,14 +32,14 @@ use crate::{nodes, shell::Failed, writing::Writing};
 const NODES: u32 = 3;
 /// Faults of a cycle.
 const FAULTS: u32 = 4;
-/// A clock jumps before one of so many.
+/// A clock jumps before one of this number of faults.
 const FAULTS_PER_JUMP: u32 = 2;
 /// The file system that is filled.
 const DISK: &str = "size=512m";
-/// What it is filled with, at a time.
+/// Size of each write that fills the disk.
 const FILL: usize = 64 << 10;
 
-/// What a cluster is for.
+/// Purpose of a cluster.
 pub(super) struct Kind {
     pub(super) name: &'static str,
     flags: &'static [&'static str],
@@ -81,7 +81,7 @@ pub(super) const KINDS: [Kind; 3] = [
 /// Small files, so that they come and go many times in an hour.
 const SMALL: [&str; 6] = ["--log-ready", "0", "--log-segment", "8388608", "--snapshot-ratio", "1"];
 
-/// What was done so far.
+/// Work done until now.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Done {
     pub(super) cycles: u64,
@@ -93,11 +93,11 @@ pub(super) struct Done {
     pub(super) jumped: u64,
     /// Keys that were compared on each node.
     pub(super) keys: u64,
-    /// The same of bytes of streams.
+    /// Bytes of streams that were compared.
     pub(super) stream_bytes: u64,
 }
 
-/// What is there to do it with.
+/// Tools of the run.
 pub(super) struct Means {
     /// Programs of another revision take turns with today's.
     pub(super) old: Option<PathBuf>,
@@ -111,7 +111,7 @@ pub(super) struct Means {
 pub(super) struct Cluster {
     pub(super) kind: &'static Kind,
     pub(super) done: Done,
-    /// One for each cycle.
+    /// Samples, one for each cycle.
     pub(super) samples: Vec<Sample>,
     nodes: Nodes,
     plan: Plan,
@@ -119,7 +119,7 @@ pub(super) struct Cluster {
     new: PathBuf,
     means: Rc<Means>,
     wrong: Wrong,
-    /// Where the small disk is, if one could be made.
+    /// Folder of the small disk, if one could be made.
     disk: Option<PathBuf>,
 }
 
@@ -219,7 +219,7 @@ impl Cluster {
         self.compare(writing)
     }
 
-    /// One of the members makes room.
+    /// Replaces one of the members.
     fn replace(&mut self, spec: process::Spec, writing: &mut Writing) -> io::Result<()> {
         let ids = self.nodes.ids();
         let old = ids[self.dice.index(ids.len())];
@@ -238,7 +238,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// A node goes on with the other program.
+    /// Restarts a node with the other program.
     fn exchange(&mut self, writing: &mut Writing) -> io::Result<()> {
         let Some(old) = &self.means.old else {
             return Ok(());
@@ -286,7 +286,7 @@ impl Cluster {
         }
     }
 
-    /// What grew from the first half to the end, in words.
+    /// Describes what grew from the first half to the end.
     pub(super) fn grown(&self) -> Vec<String> {
         let grown = grown(&self.samples).into_iter();
         grown.map(|what| format!("{}: {what}", self.kind.name)).collect()

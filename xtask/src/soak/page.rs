@@ -18,7 +18,7 @@ const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;margin:2em auto;max
     table{border-collapse:collapse;margin:1em 0}td,th{padding:.2em .8em;text-align:right;border-bottom:1px solid #ddd}\
     .charts{display:flex;flex-wrap:wrap;gap:1em}figure{margin:0}figcaption{font-size:13px;color:#555}\
     .wrong{color:#b00020;white-space:pre-wrap}@media(prefers-color-scheme:dark){body{background:#16181c;color:#ddd}td,th{border-color:#333}figcaption{color:#aaa}}";
-/// Of a chart, in pixels.
+/// Size of a chart, in pixels.
 const WIDTH: f64 = 200.0;
 const HEIGHT: f64 = 70.0;
 
@@ -27,24 +27,24 @@ pub(super) struct Page {
     path: PathBuf,
     seed: u64,
     time: Duration,
-    /// For each cluster, what was done when an hour ended.
+    /// Work done when an hour ended, for each cluster.
     hours: Vec<Vec<Done>>,
 }
 
 impl Page {
-    /// In this folder.
+    /// Creates the page in this folder.
     pub(super) fn new(place: &Path, seed: u64, time: Duration) -> io::Result<Self> {
         let page = Self { path: place.join("index.html"), seed, time, hours: Vec::new() };
         fs::write(&page.path, "the first cycle has not ended\n")?;
         Ok(page)
     }
 
-    /// Where it is.
+    /// Returns the path of the page.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Writes it again, and the samples beside it.
+    /// Rewrites the page, and the file of samples with it.
     pub(super) fn write(
         &mut self,
         elapsed: Duration,

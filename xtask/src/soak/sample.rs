@@ -1,4 +1,4 @@
-//! What nodes at rest use, and how fast one of them answers: the last hour must look like the
+//! Resources of nodes at rest, and the latency of one of them: the last hour must look like the
 //! first.
 
 use std::{
@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::nodes::Held;
 
-/// What is cleaned up in the background has been by then.
+/// Time within which background cleanup is done.
 const REST: Duration = Duration::from_secs(3);
 /// Writes, one after the other, whose latency counts.
 const WRITES: usize = 200;
@@ -25,7 +25,7 @@ pub(super) struct Sample {
     pub(super) memory_mib: f64,
     /// Open descriptors.
     pub(super) descriptors: f64,
-    /// What the folder occupies.
+    /// Disk space of the folder.
     pub(super) folder_mib: f64,
     /// Median of a write, of one client.
     pub(super) p50_ms: f64,
@@ -33,10 +33,10 @@ pub(super) struct Sample {
     pub(super) p99_ms: f64,
 }
 
-/// One of them.
+/// Selects one figure.
 type Of = fn(&Sample) -> f64;
 
-/// What is drawn and judged: its name, its value, and how much more is no growth.
+/// Figures that are drawn and judged: name, value, and the increase that does not count as growth.
 pub(super) const FIGURES: [(&str, Of, f64); 5] = [
     ("memory, MiB", |one| one.memory_mib, 64.0),
     ("descriptors", |one| one.descriptors, 16.0),
@@ -46,7 +46,7 @@ pub(super) const FIGURES: [(&str, Of, f64); 5] = [
 ];
 
 impl Sample {
-    /// Of nodes without clients.
+    /// Measures nodes without clients.
     pub(super) fn take(nodes: &Nodes) -> io::Result<Self> {
         thread::sleep(REST);
         let mut sample = Self::default();
@@ -72,7 +72,8 @@ impl fmt::Display for Sample {
     }
 }
 
-/// What is higher at the end than in the second quarter, in words: the first one still warms up.
+/// Describes the figures that are higher at the end than in the second quarter: the first one still
+/// warms up.
 pub(super) fn grown(samples: &[Sample]) -> Vec<String> {
     if samples.len() < SAMPLES_MIN {
         return Vec::new();
@@ -93,7 +94,7 @@ fn median(samples: &[Sample], figure: Of) -> f64 {
     all.get(all.len() / 2).copied().unwrap_or(0.0)
 }
 
-/// At the first node, whoever leads.
+/// Measures latencies at the first node, leader or not.
 fn latencies(nodes: &Nodes) -> io::Result<Vec<Duration>> {
     let addresses = nodes.client_addresses();
     let address = addresses.first().map_or("", String::as_str);

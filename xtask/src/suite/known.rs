@@ -1,5 +1,4 @@
-//! What a list of expectations says: units and tags, tests out of scope, tests that get another
-//! answer on purpose.
+//! List of expectations: units and tags, tests out of scope, tests whose result differs on purpose.
 
 use std::fs;
 
@@ -13,7 +12,7 @@ use crate::shell::{Failed, root};
 pub(crate) struct Known {
     /// Files of tests that are tried, as the suite names them.
     units: Vec<String>,
-    /// So many of a hundred tests in scope pass.
+    /// Smallest percentage of tests in scope that pass.
     #[serde(default = "percent_min")]
     pub(super) percent_min: usize,
     /// Tags of tests that ask for what is out of scope.
@@ -90,7 +89,7 @@ impl Known {
 }
 
 impl Known {
-    /// Whether this test asks for what is out of scope.
+    /// Returns whether this test requires something out of scope.
     pub(crate) fn is_outside(&self, unit: &str, test: &str) -> bool {
         matches!(self.reason(unit, test), Some(Reason::Outside(_)))
     }
@@ -102,7 +101,7 @@ impl Group {
     }
 }
 
-/// Whether the name is the pattern, whose every `*` stands for anything.
+/// Returns whether the name matches the pattern, whose every `*` stands for anything.
 fn is_like(name: &str, pattern: &str) -> bool {
     let Some((begin, rest)) = pattern.split_once('*') else {
         return name == pattern;

@@ -1,34 +1,34 @@
-//! What became of the tests of a unit.
+//! Results of the tests of a unit.
 
 use super::known::{Known, Reason};
 
-/// One unit.
+/// Results of a unit.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Unit {
     pub(super) name: String,
     pub(super) passed: usize,
     /// Name of the test, and why it may fail.
     pub(super) differs: Vec<(String, String)>,
-    /// Name of the test, and what the suite says of it.
+    /// Name of the test, and the suite's message about it.
     pub(super) failed: Vec<(String, String)>,
     /// Why each was not tried.
     pub(super) outside: Vec<String>,
     /// Tests on the list that pass all the same.
     pub(super) stale: Vec<String>,
-    /// Whether the suite came to the unit's end.
+    /// The suite reached the unit's end.
     pub(crate) complete: bool,
 }
 
 impl Unit {
-    /// One whose tests have not been run.
+    /// Creates a unit whose tests have not been run.
     pub(crate) fn new(name: &str) -> Self {
         Self { name: name.to_owned(), ..Self::default() }
     }
 
-    /// What Redis' suite prints.
+    /// Parses the output of Redis' suite.
     pub(super) fn read(name: &str, text: &str, known: &Known) -> Self {
         let mut unit = Self::new(name);
-        // Failures are told once more at the end.
+        // Failures are repeated at the end.
         let text = text.split("\n                   The End\n").next().unwrap_or(text);
         for (status, line, details) in entries(text) {
             match status {
@@ -114,7 +114,7 @@ fn entries(text: &str) -> Vec<(&str, &str, &str)> {
     places.windows(2).filter_map(one).collect()
 }
 
-/// The name of a test that passed; how long it took stands behind it.
+/// Returns the name of a test that passed, without the duration after it.
 fn without_time(line: &str) -> &str {
     match line.strip_suffix(" ms)").and_then(|line| line.rsplit_once(" (")) {
         Some((name, time)) if time.bytes().all(|byte| byte.is_ascii_digit()) => name,

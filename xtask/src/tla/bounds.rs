@@ -11,35 +11,35 @@
 
 use crate::shell::Failed;
 
-/// When a check is run.
+/// Size of a check, which decides when it is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Size {
-    /// For every change.
+    /// Run for every change.
     Small,
-    /// At night.
+    /// Run at night.
     Large,
 }
 
-/// What must come of it.
+/// Expected result of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Expected {
     /// All invariants hold.
     Holds,
-    /// This one does not.
+    /// This invariant does not hold.
     Breaks(String),
 }
 
-/// One run of TLC.
+/// A run of TLC.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Check {
     pub(super) module: String,
-    /// What people are told.
+    /// Name shown to users.
     pub(super) name: String,
     /// The rule that is left out.
     pub(super) mutant: Option<String>,
     pub(super) size: Size,
     pub(super) expected: Expected,
-    /// What TLC reads.
+    /// Configuration that TLC reads.
     pub(super) text: String,
 }
 
@@ -121,7 +121,7 @@ fn settings(text: &str) -> Result<Vec<(&str, String)>, Failed> {
     Ok(settings)
 }
 
-/// The same bounds with other constants, and one invariant if that is to break.
+/// Changes constants of the bounds, and leaves one invariant if that is to break.
 fn changed(
     plain: &[&str],
     settings: &[(&str, String)],

@@ -1,4 +1,4 @@
-//! Whether the specification allows what nodes were seen to do.
+//! Checks that the specification allows the steps that nodes took.
 
 use std::{
     fs,
@@ -20,7 +20,7 @@ use crate::shell::{Failed, cargo, profile, program, root, target};
 
 /// Events of each seed, as `cargo xtask hunt` has them.
 const EVENTS: &str = "20000";
-/// What becomes of a line; `None`: it is left out.
+/// Change of a line; `None`: it is left out.
 type Change = fn(Json) -> Option<Json>;
 /// Changes to all lines of a kind, after each of which a trace must be refused.
 const SPOILED: [(&str, &str, Change); 5] = [
@@ -81,7 +81,7 @@ pub(super) fn seeds(count: &str, from: &str) -> Result<(), Failed> {
                 }
                 traces.push((format!("seed-{seed}"), trace, text));
             }
-            // [class-1] What its nodes hold is in memory, where nobody sees it.
+            // [class-1] The state of its nodes is in memory, where it cannot be read.
             Err(_) => passed_over += 1,
         }
         if traces.len() == AT_ONCE {
@@ -175,7 +175,8 @@ fn place() -> PathBuf {
     target().join("tla").join("trace")
 }
 
-/// How many states TLC finds: as each trace has one way on, one more than steps that are allowed.
+/// Returns the number of states that TLC finds: as each trace has one continuation, one more than
+/// steps that are allowed.
 fn states(tools: &Tools, traces: &[&Trace]) -> Result<u64, Failed> {
     fs::create_dir_all(place())?;
     fs::write(place().join("Recorded.tla"), trace::module(traces))?;

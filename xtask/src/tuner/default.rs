@@ -1,9 +1,10 @@
-//! `tuner default`: the node's own choice beside `--tune off` with the fixed batch and window.
+//! `tuner default`: the node's own choice compared with `--tune off` with the fixed batch and
+//! window.
 //!
 //! A search that went well once says little: each pair of clusters is started afresh, and each of
 //! both gets four seconds of load from its beginning. Then they alternate in turns of half a
-//! second: what another program takes meanwhile changes within seconds, and turns that follow each
-//! other see the same. The table says within what the median of all turns is known.
+//! second: the load of other programs changes within seconds, and consecutive turns see the same.
+//! The table states the precision of the median of all turns.
 
 use std::time::Duration;
 
@@ -19,9 +20,9 @@ use quorate_testbed::nodes::Nodes;
 
 use crate::{nodes, shell::Failed};
 
-/// What the own choice must reach of the fixed one.
+/// Smallest ratio of the own choice to the fixed one.
 const LEAST: f64 = 0.90;
-/// From the beginning; the fixed one gets it too.
+/// Time of load from the beginning, for both choices.
 const SETTLE: Duration = Duration::from_secs(4);
 /// Turns of a pair, each with a warm-up.
 const TURNS: usize = 12;

@@ -1,4 +1,4 @@
-//! The node's own choice beside the best of a grid: `quorate tune --sweep` in each scenario.
+//! The node's own choice compared with the best of a grid: `quorate tune --sweep` in each scenario.
 //!
 //! Its last part measures the best point again, in turns with the node's own choice, as the
 //! greatest of thirty points is partly luck.

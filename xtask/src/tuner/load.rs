@@ -1,4 +1,4 @@
-//! One load of `quorate bench` on nodes that run, and what it says of it.
+//! A load of `quorate bench` on running nodes, and its report.
 
 use std::{
     io::Read as _,
@@ -13,12 +13,12 @@ use serde_json::Value;
 use super::watch::Watch;
 use crate::{nodes::program, shell::Failed};
 
-/// Between two looks at the processes.
+/// Interval of looks at the processes.
 const LOOK: Duration = Duration::from_millis(50);
 /// Windows of `over_time` in a second.
 pub(super) const WINDOWS_PER_SECOND: usize = 10;
 
-/// How much is asked.
+/// Offered load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Offer {
     /// Commands outstanding.
@@ -27,7 +27,7 @@ pub(super) enum Offer {
     Open(u64),
 }
 
-/// What is asked, of whom.
+/// Load, and the nodes that receive it.
 #[derive(Clone, Debug)]
 pub(super) struct Ask {
     /// `kv` or `log`
@@ -41,7 +41,7 @@ pub(super) struct Ask {
     pub(super) duration: Duration,
 }
 
-/// What came of it.
+/// Result of a load.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Row {
     pub(super) achieved: f64,
@@ -55,7 +55,7 @@ pub(super) struct Row {
     pub(super) over_time: Vec<f64>,
     /// All good replies.
     pub(super) done: f64,
-    /// As it came.
+    /// The report as received.
     pub(super) raw: Value,
 }
 
@@ -149,7 +149,7 @@ impl Row {
         words.any(|word| word.contains("(the first: BUSY"))
     }
 
-    /// What nobody may do to a client: an error that is no refusal, or no answer at all.
+    /// Returns faults that no client may see: an error that is no refusal, or no answer at all.
     pub(super) fn harm(&self) -> Option<String> {
         let words = || self.why_not.join("; ");
         let harmed = self.lost > 0.0 || (self.errors > 0.0 && !self.is_busy());

@@ -1,10 +1,10 @@
-//! `tuner overload`: what is served when up to four times as much is asked as can be.
+//! `tuner overload`: throughput at up to four times the load that can be served.
 //!
-//! A closed loop finds how many outstanding commands give a running cluster its greatest
-//! throughput. Then come rounds: the closed loop, which gives M, and an open loop at M, 2 M and
-//! 4 M; ratios are of one round each. The generator has a CPU for itself, and the nodes share the
-//! others, at every point alike: so offering more takes nothing from the nodes. If the generator
-//! itself had no CPU left, the point says so, and judges nobody.
+//! A closed loop finds the number of outstanding commands with which a running cluster has its
+//! greatest throughput. Then come rounds: the closed loop, which gives M, and an open loop at M, 2
+//! M and 4 M; ratios are of one round each. The generator has a CPU of its own, and the nodes share
+//! the others, at every point alike: offering more takes nothing from the nodes. If the generator
+//! itself had no CPU left, the point says so, and is not judged.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ struct Scenario {
     /// Few: an open loop sends what is due on each every 20 us, and a node that gets two commands
     /// at a time has more to do with each than in a closed loop.
     connections: u32,
-    /// To all nodes in turns, of which two forward; or to the leader alone.
+    /// Sends to all nodes in turns, of which two forward; or to the leader alone.
     to_all: bool,
 }
 
@@ -62,7 +62,7 @@ const fn scenario(
 const OUTSTANDING: [u32; 6] = [256, 1024, 4096, 16_384, 65_536, 262_144];
 /// Parts of the maximum that are offered.
 const TIMES: [u64; 3] = [1, 2, 4];
-/// What must be served of the maximum.
+/// Smallest share of the maximum that must be served.
 const LEAST: f64 = 0.90;
 /// Above this much of it, it was none: the closed loop was disturbed, or too short of commands.
 const MOST: f64 = 1.50;
@@ -74,15 +74,15 @@ const WARMUP: Duration = Duration::from_millis(500);
 const DURATION: Duration = Duration::from_millis(1500);
 /// A generator that ran or waited for its CPU for this part of the time could not do more.
 const GENERATOR_FULL: f64 = 0.90;
-/// Memory that may come although every queue has been full before: the second half of the last
-/// overload beside its first, the last round beside the first.
+/// Allowed growth of memory after every queue has been full: the second half of the last overload
+/// compared with its first, the last round with the first.
 const GROWTH: f64 = 1.10;
 const GROWTH_MIB: f64 = 16.0;
-/// What the queues of a node may hold together, in MiB: `Limits` of replica (480) and net (256 of
+/// Most MiB that the queues of a node hold together: `Limits` of replica (480) and net (256 of
 /// clients, 2 x 48 of peers).
 const QUEUES_MIB: f64 = 832.0;
 
-/// One load of a round.
+/// A load of a round.
 struct Point {
     round: usize,
     /// 0 is the closed loop.
@@ -90,7 +90,7 @@ struct Point {
     row: Row,
     shares: Shares,
     watch: Watch,
-    /// What the leader says afterwards.
+    /// The leader's tuning afterwards.
     tuning: Value,
 }
 
@@ -219,7 +219,7 @@ impl Point {
         self.shares.generator + self.shares.waited >= GENERATOR_FULL
     }
 
-    /// From acceptance to reply.
+    /// Returns the time from acceptance to reply.
     fn inside_ms(&self) -> f64 {
         let us = self.tuning["measured"]["latency_us"].as_f64();
         us.unwrap_or(f64::NAN) / 1e3
@@ -257,7 +257,7 @@ impl Seen {
         self.points.iter().filter(move |point| point.times == times)
     }
 
-    /// What was served of the maximum of the same round.
+    /// Returns the shares of the maximum served in the same round.
     fn ratios(&self, times: u64) -> Vec<f64> {
         let both = self.at(times).zip(self.at(0));
         both.map(|(point, closed)| point.row.achieved / closed.row.achieved.max(1.0)).collect()
@@ -298,7 +298,7 @@ impl Seen {
         limited.count() * 2 > self.at(times).count()
     }
 
-    /// What is not as it should be, one line each.
+    /// Lists the faults, one line each.
     fn faults(&self, scenario: &Scenario) -> Vec<String> {
         let name = scenario.name;
         let mut faults = Vec::new();

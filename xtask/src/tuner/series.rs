@@ -12,7 +12,8 @@ pub(super) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     }
 }
 
-/// Between which of them the median of everything is, 19 times of 20, whatever their distribution.
+/// Returns the bounds between which the median of the whole population is, 19 times of 20, whatever
+/// the distribution.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
@@ -41,12 +42,12 @@ pub(super) fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len().max(1) as f64
 }
 
-/// What a series reaches in the end: the mean of its last `windows`.
+/// Returns the final level of a series: the mean of its last `windows`.
 pub(super) fn end(series: &[f64], windows: usize) -> f64 {
     mean(&series[series.len().saturating_sub(windows)..])
 }
 
-/// In parts of a level; nothing of a series that ends at nothing.
+/// Scales a series to a level; empty for a series that ends at zero.
 pub(super) fn in_parts_of(series: &[f64], level: f64) -> Vec<f64> {
     if level > 0.0 { series.iter().map(|value| value / level).collect() } else { Vec::new() }
 }

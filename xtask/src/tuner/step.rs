@@ -48,12 +48,12 @@ const fn phase(name: &'static str, value_bytes: u32, outstanding: u32) -> Phase 
     Phase { name, value_bytes, outstanding }
 }
 
-/// Of each phase.
+/// Duration of each phase.
 const DURATION: Duration = Duration::from_secs(5);
-/// Before the first.
+/// Idle time before the first phase.
 const IDLE: Duration = Duration::from_secs(1);
 const CONNECTIONS: u32 = 4;
-/// What a phase reaches is the mean of its last two seconds.
+/// Windows of a phase's last two seconds, whose mean is its final level.
 const END: usize = 2 * WINDOWS_PER_SECOND;
 /// A part of it is reached when means of this many windows stay above it.
 const SPAN: usize = 3;
@@ -64,11 +64,11 @@ const SETTLED_MAX: usize = 2 * WINDOWS_PER_SECOND;
 /// A phase of one turn.
 struct Seen {
     row: Row,
-    /// What the leader says afterwards.
+    /// The leader's tuning afterwards.
     tuning: Value,
 }
 
-/// One turn: all phases, and what the leader logged.
+/// A turn: all phases, and what the leader logged.
 struct Turn {
     phases: Vec<Seen>,
     changes: Vec<String>,
@@ -150,7 +150,7 @@ fn judge(cluster: &str, name: &str, phase: usize, own: &[Turn], fixed: &[Turn]) 
     missed
 }
 
-/// Of the median of all rounds.
+/// Returns the result for the median of all rounds.
 fn joint(rounds: &[Vec<f64>]) -> Option<usize> {
     let parts: Vec<Vec<f64>> =
         rounds.iter().map(|series| in_parts_of(series, end(series, END))).collect();

@@ -1,22 +1,22 @@
-//! What processes use while a load runs: memory of the nodes, CPU of nodes and generator.
+//! Resources of processes under load: memory of the nodes, CPU of nodes and generator.
 
 use std::{fs, path::Path, time::Instant};
 
 use quorate_testbed::usage::Usage;
 use serde_json::{Value, json};
 
-/// One look.
+/// Usage at a moment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Point {
     /// Seconds since the first look.
     pub(super) at_s: f64,
     /// Resident memory of each node.
     pub(super) rss_mib: Vec<f64>,
-    /// CPU of all nodes so far.
+    /// CPU time of all nodes until now.
     pub(super) nodes_s: f64,
-    /// CPU of the generator so far.
+    /// CPU time of the generator until now.
     pub(super) generator_s: f64,
-    /// How long the generator's threads were ready to run and had no CPU.
+    /// Time that the generator's threads were ready to run and had no CPU.
     pub(super) waited_s: f64,
 }
 
@@ -50,7 +50,7 @@ impl Watch {
         });
     }
 
-    /// What was used per second of this time.
+    /// Returns the usage per second in this time.
     pub(super) fn shares(&self, from_s: f64, to_s: f64) -> Shares {
         let inside = || {
             let points = self.points.iter();
@@ -79,7 +79,7 @@ impl Watch {
         peak(&self.points)
     }
 
-    /// For the file of raw figures.
+    /// Returns the usage for the file of raw figures.
     pub(super) fn json(&self) -> Value {
         let point = |point: &Point| {
             json!([point.at_s, point.rss_mib, point.nodes_s, point.generator_s, point.waited_s])
@@ -113,7 +113,7 @@ fn rss_of(status: &str) -> Option<f64> {
     Some(kib / 1024.0)
 }
 
-/// Of all threads that it has now.
+/// Returns the waits for a CPU of all its current threads.
 fn waited_s(process: u32) -> Option<f64> {
     let folder = Path::new("/proc").join(process.to_string()).join("task");
     let mut seconds = 0.0;

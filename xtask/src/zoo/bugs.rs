@@ -11,7 +11,7 @@ pub(super) const BUGS: &str = "docs/zoo.toml";
 /// Written by `cargo xtask zoo run --record`.
 const FOUND: &str = "docs/zoo.found.toml";
 
-/// What a bug is about.
+/// Area of a bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Area {
@@ -41,7 +41,7 @@ impl Area {
         Self::State,
     ];
 
-    /// For people.
+    /// Returns the title for readers.
     pub(super) const fn title(self) -> &'static str {
         match self {
             Self::Elections => "Elections",
@@ -58,27 +58,27 @@ impl Area {
     }
 }
 
-/// A bug that somebody had.
+/// A bug of another system.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Bug {
     pub(super) name: String,
     pub(super) area: Area,
-    /// Whose it was.
+    /// The system that had it.
     pub(super) system: String,
-    /// Where it is told.
+    /// Link to the report.
     pub(super) link: String,
-    /// What that place calls itself: `issue 741`, `report`.
+    /// Name of that page: `issue 741`, `report`.
     pub(super) place: String,
-    /// What happened, in a sentence.
+    /// Description of the bug, in a sentence.
     pub(super) what: String,
     /// The same fault in terms of this protocol; if nothing plants or plays it, why it cannot
     /// occur.
     pub(super) here: String,
-    /// What prevents it.
+    /// Rules that prevent it.
     #[serde(default)]
     pub(super) rules: Vec<String>,
-    /// What plants it.
+    /// Mutants that plant it.
     #[serde(default)]
     pub(super) mutants: Vec<String>,
     /// Tests that plant it themselves, and demand that it is found: `log::name`.
@@ -90,12 +90,12 @@ pub(super) struct Bug {
 }
 
 impl Bug {
-    /// Whether anything that runs stands for it.
+    /// Returns whether anything that runs stands for it.
     pub(super) fn runs(&self) -> bool {
         self.all().next().is_some()
     }
 
-    /// Whether it is planted again.
+    /// Returns whether it is planted again.
     pub(super) fn is_planted(&self) -> bool {
         !self.mutants.is_empty() || !self.planted.is_empty()
     }
@@ -107,19 +107,19 @@ impl Bug {
     }
 }
 
-/// What came of a mutant, or of a test.
+/// Result of a mutant, or of a test.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Found {
-    /// Who found the mutant; nobody if this is missing. A test stands for itself.
+    /// The finder of the mutant; missing if it was not found. A test stands for itself.
     pub(super) by: Option<String>,
     pub(super) seconds: f64,
-    /// Whether that was when the mutant was written, and not by `cargo xtask zoo run`.
+    /// Found when the mutant was written, and not by `cargo xtask zoo run`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) earlier: bool,
 }
 
-/// By the name of the mutant or of the test.
+/// Findings by the name of the mutant or of the test.
 pub(super) type Record = BTreeMap<String, Found>;
 
 #[derive(Deserialize)]
@@ -140,7 +140,7 @@ pub(super) fn parse(text: &str) -> Result<Vec<Bug>, Failed> {
     Ok(bugs)
 }
 
-/// What was found so far.
+/// Reads the findings recorded until now.
 pub(super) fn record() -> Result<Record, Failed> {
     let text = fs::read_to_string(root().join(FOUND)).unwrap_or_default();
     toml::from_str(&text).map_err(|error| Failed(format!("{FOUND}: {error}")))

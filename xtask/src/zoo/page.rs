@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::bugs::{Area, Bug, Record};
 
-/// Where it is.
+/// Path of the page.
 pub(super) const PAGE: &str = "docs/zoo.md";
 
 /// The whole page.

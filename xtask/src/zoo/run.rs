@@ -1,4 +1,4 @@
-//! Plants the bugs again, one at a time, and says who finds each after how long.
+//! Plants the bugs again, one at a time, and reports what finds each, and how long that takes.
 
 use std::{collections::BTreeSet, process::Command, time::Instant};
 
@@ -50,7 +50,7 @@ pub(super) fn run(words: &[&str]) -> Result<(), Failed> {
     }
 }
 
-/// What runs for the bugs of these names, each once, and whether it is a mutant.
+/// Returns what runs for the bugs of these names, each once, and whether it is a mutant.
 fn chosen(bugs: &[Bug], names: &[&str]) -> Result<BTreeSet<(String, bool)>, Failed> {
     let mut chosen = BTreeSet::new();
     let mut known = BTreeSet::new();

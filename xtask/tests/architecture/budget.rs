@@ -76,7 +76,7 @@ fn banned(text: &str) -> u64 {
     BANNED.iter().map(|word| of(word) as u64).sum()
 }
 
-/// The same keys as the file.
+/// Measures the same keys as the file has.
 fn measured() -> BTreeMap<String, u64> {
     let mut counts: BTreeMap<String, u64> = BTreeMap::new();
     let mut add = |key: String, count: u64| *counts.entry(key).or_default() += count;

@@ -25,8 +25,8 @@ const GROUPS_MAX: usize = 8;
 const CRATES_MAX: usize = 28;
 /// Lines of the README.md of a group.
 const README_LINES_MAX: usize = 20;
-/// Test programs beside `suite`, by crate, for what belongs to a process as a whole: its one
-/// certificate for operators' addresses, and the limit of its file descriptors.
+/// Test programs other than `suite`, by crate, for per-process state: its one certificate for
+/// operators' addresses, and the limit of its file descriptors.
 const SECOND_PROGRAMS: [(&str, &str); 3] = [
     ("crates/node/net", "descriptors"),
     ("crates/operate/cli", "tls"),
@@ -55,7 +55,7 @@ fn link(text: &str) -> Option<(&str, &str, &str)> {
     Some((shown, target, rest))
 }
 
-/// What a story links to, with the functions named behind each link.
+/// Returns the links of a story, with the functions named for each link.
 fn named(page: &str, title: &str) -> Vec<(String, Vec<String>)> {
     let places = rows(page, title).filter_map(|row| row.split('|').nth(3));
     let mut files = Vec::new();
@@ -77,7 +77,7 @@ fn named(page: &str, title: &str) -> Vec<(String, Vec<String>)> {
     files
 }
 
-/// What a story names and the code has not.
+/// Lists the names in a story that do not exist in the code.
 fn faults(root: &Path, story: &[(String, Vec<String>)]) -> Vec<String> {
     let mut faults = Vec::new();
     for (file, functions) in story {
@@ -111,8 +111,8 @@ fn stories_name_what_exists_and_are_short() {
     }
 }
 
-/// Which crates of the workspace a manifest depends on, and whether each is optional. Not for its
-/// tests.
+/// Returns the workspace crates that a manifest depends on, and whether each is optional.
+/// Dependencies of its tests are left out.
 fn dependencies(manifest: &str) -> Vec<(String, bool)> {
     let mut section = "";
     let mut found = Vec::new();

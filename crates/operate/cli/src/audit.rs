@@ -60,7 +60,7 @@ pub(crate) fn run(args: &AuditArgs, output: Output) -> Result<Exit, Problem> {
     })
 }
 
-/// Of all members, as far as they are known.
+/// Returns the addresses of all known members.
 fn addresses(cluster: &ClusterView, given: &[String]) -> Vec<String> {
     let views = cluster.nodes.iter().filter_map(Answer::view);
     let members = views.flat_map(|view| &view.members);

@@ -47,14 +47,14 @@ pub(crate) struct BackupArgs {
     streams: bool,
 }
 
-/// What was backed up, or restored.
+/// Result of a backup or restore.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Report {
     /// The cluster that it is of.
     pub(crate) cluster: String,
-    /// Everything that was decided below this slot is in it.
+    /// Slot below which the backup contains every decision.
     pub(crate) decided: u64,
-    /// Of the file.
+    /// Size of the file.
     pub(crate) bytes: u64,
     /// XXH3-128 of the file but its trailer, which has it.
     pub(crate) checksum: String,
@@ -85,7 +85,7 @@ impl Report {
         }
     }
 
-    /// What to say of byte streams; nothing, if there are none.
+    /// Describes the byte streams; empty if there are none.
     pub(crate) fn of_streams(&self, to_have_them: &str) -> String {
         let Self { streams, stream_bytes, streams_left_out, stream_bytes_left_out, .. } = *self;
         match (streams, streams_left_out) {
@@ -108,7 +108,7 @@ impl Report {
     }
 }
 
-/// So many byte streams, and how many bytes they have.
+/// Formats a number of byte streams with their size.
 fn counted(streams: u64, bytes: u64) -> String {
     let name = match streams {
         1 => "byte stream",
@@ -160,7 +160,7 @@ fn to_file(args: &BackupArgs, part: &Path) -> Result<Checked, Problem> {
     Ok(checked)
 }
 
-/// Has the node make one, and writes down what it sends; all of it is checked on the way.
+/// Requests a backup from the node, and writes what it sends; all of it is checked on the way.
 fn take<W: Write>(args: &BackupArgs, to: W) -> Result<(Checked, W), Problem> {
     let admin = args.admin.as_str();
     let at = snapshot::status(admin)?.applied;
@@ -211,7 +211,7 @@ fn refused(status: u16, refusal: client::Refusal) -> Problem {
     problem
 }
 
-/// Nothing is known of the node's state by that, but that it did not arrive.
+/// Describes a failed transfer, which says nothing about the node's state.
 fn broke(admin: &str, bad: &Bad) -> Problem {
     let what = match bad {
         Bad::NotABackup | Bad::Newer(_) => {
@@ -228,7 +228,7 @@ fn broke(admin: &str, bad: &Bad) -> Problem {
         .hint("try again; see also the log of the node")
 }
 
-/// What is read is written down as well.
+/// Reader that also writes to `to` everything it reads.
 struct Copied<R, W> {
     from: R,
     to: W,
@@ -247,7 +247,7 @@ impl<R: Read, W: Write> Read for Copied<R, W> {
     }
 }
 
-/// What arrives from a node that may fall silent.
+/// Data received from a node that may stop sending.
 struct Arriving {
     pieces: Receiver<io::Result<Vec<u8>>>,
     piece: Vec<u8>,

@@ -1,4 +1,4 @@
-//! `quorate cert`: a small authority for those who have none.
+//! `quorate cert`: a small certificate authority for clusters without one.
 
 use std::path::PathBuf;
 
@@ -82,7 +82,7 @@ pub(crate) struct ClientArgs {
     common: Common,
 }
 
-/// What was made.
+/// Files that were created.
 #[derive(Debug, Serialize)]
 struct Made {
     folder: PathBuf,

@@ -13,10 +13,10 @@ use tracing::Level;
 
 use crate::watched;
 
-/// How often it is said that one does not work, or not for long.
+/// Interval of warnings about a certificate that is invalid or about to expire.
 const EVERY_S: i64 = 24 * 3600;
 
-/// From now on, in a thread of its own.
+/// Reloads and checks the certificates from now on, in a thread of its own.
 pub(crate) fn follow(trust: Trust) -> io::Result<()> {
     let mut told = Told::default();
     told.look(&trust, unix_s(), false);
@@ -30,7 +30,7 @@ pub(crate) fn follow(trust: Trust) -> io::Result<()> {
     })
 }
 
-/// What was said last, and when.
+/// The states last logged, and when.
 #[derive(Debug, Default)]
 struct Told {
     states: Vec<State>,
@@ -71,7 +71,7 @@ struct Line {
 }
 
 impl Line {
-    /// What there is to say of a certificate, if anything.
+    /// Returns the state of a certificate to report, if any.
     fn of(view: &CertificateView, own: &NodeName) -> Option<Self> {
         let breaks = view.breaks();
         let (command, put) = view.remedy(own);

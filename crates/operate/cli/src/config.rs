@@ -1,4 +1,4 @@
-//! What a node is started with: every setting found, understood, and held against the others.
+//! Start configuration of a node: every setting found, parsed, and checked against the others.
 
 mod hostname;
 mod layers;
@@ -38,7 +38,7 @@ pub(crate) use settings::StartArgs;
 use settings::{DISK_FLUSH_MS, HOPS, LOG_SEGMENT};
 pub(crate) use trust::Trusting;
 
-/// Where a node listens for clients by default.
+/// Default client address of a node.
 pub(crate) const DEFAULT_CLIENT: &str = "127.0.0.1:7450";
 /// Up to what one batch can carry, with room to spare.
 const COMMAND_MAX: Number = Number::between(1024, 64 << 20, Unit::Bytes);
@@ -52,12 +52,12 @@ const SNAPSHOT_RATIO: Number = Number::between(1, 1000, Unit::Count);
 const LOG_MAX: Number = Number::between(256 << 20, 1 << 50, Unit::Bytes);
 const SCRUB_EVERY: &str = "off, or a time from 1m to 3650d, such as 7d, 12h or 30m";
 const SCRUB_PACE: &str = "bytes per second, at least 64 KiB, such as 50MB or 64MiB";
-/// With less a snapshot takes longer than the log takes to grow.
+/// Below this a snapshot takes longer than the log takes to grow.
 const TRANSFER_LIMIT: Number = Number::at_least(64 << 10, Unit::BytesPerSecond);
 /// Anything longer is a slip of the keyboard.
 const HOUR_MS: Number = Number::between(1, 3_600_000, Unit::Milliseconds);
 
-/// What a node is started with.
+/// Start configuration of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StartConfig {
     pub(crate) data: PathBuf,
@@ -73,7 +73,7 @@ pub(crate) struct StartConfig {
     pub(crate) raising: Raising,
     pub(crate) client: String,
     pub(crate) peer: Option<String>,
-    /// If neither this nor a list of the members says where.
+    /// Peer address if neither this nor a list of the members gives one.
     pub(crate) peer_default: String,
     pub(crate) admin: String,
     pub(crate) stream: Option<String>,
@@ -83,7 +83,7 @@ pub(crate) struct StartConfig {
     pub(crate) plane: Wanted,
     pub(crate) device: Device,
     pub(crate) durability: Option<Class>,
-    /// What clients speak; `None`: what the folder says, or what is usual.
+    /// Protocol of clients; `None`: as recorded in the folder, else the default.
     pub(crate) service: Option<Service>,
     pub(crate) store: Option<Store>,
     pub(crate) heartbeat_ms: u64,
@@ -96,7 +96,7 @@ pub(crate) struct StartConfig {
     pub(crate) client_memory: usize,
     /// Most bytes of the data of clients of etcd; 0: there is no bound.
     pub(crate) etcd_quota: u64,
-    /// What clients of etcd get that have logged in, as the flag says it.
+    /// Token type issued to etcd clients at login, as the flag gives it.
     pub(crate) etcd_auth_token: String,
     pub(crate) log_ready: u64,
     pub(crate) log_segment: u64,
@@ -110,12 +110,12 @@ pub(crate) struct StartConfig {
     pub(crate) hops: bool,
     pub(crate) engine: Want,
     pub(crate) spin: Spin,
-    /// What others may know of all that.
+    /// The settings that other nodes may learn.
     pub(crate) told: BTreeMap<String, String>,
 }
 
 impl StartConfig {
-    /// What the node itself needs of it.
+    /// Returns the settings that the node itself needs.
     pub(crate) fn settings(&self) -> quorate::Settings {
         quorate::Settings {
             node: self.node,
@@ -152,7 +152,7 @@ impl StartConfig {
     }
 }
 
-/// What clients speak.
+/// Protocol that clients speak.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Service {
     /// The Redis protocol.
@@ -174,7 +174,7 @@ impl Service {
     }
 }
 
-/// Where the service keeps its data, and which service that is.
+/// Storage of the service's data, and the service it belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Store {
     /// On disk.
@@ -200,18 +200,18 @@ impl Store {
         }
     }
 
-    /// As a folder calls it.
+    /// Parses the name used in a folder.
     pub(crate) fn named(name: &str) -> Option<Self> {
         let all = [Self::Lsm, Self::Memory, Self::None, Self::EtcdLsm, Self::EtcdMemory];
         all.into_iter().find(|store| store.name() == name)
     }
 
-    /// As the flag calls it, which names the place alone.
+    /// Parses the flag's name, which gives the place alone.
     pub(crate) fn flag(text: &str) -> Option<Self> {
         Self::named(text).filter(|store| store.service() == Service::Kv)
     }
 
-    /// Whose data they are.
+    /// Returns the service that owns the data.
     pub(crate) const fn service(self) -> Service {
         match self {
             Self::Lsm | Self::Memory | Self::None => Service::Kv,
@@ -235,7 +235,7 @@ impl Store {
         }
     }
 
-    /// Where a new node keeps its data if nobody says.
+    /// Returns the default store of a new node.
     pub(crate) const fn default_of(service: Option<Service>) -> Self {
         match service {
             None | Some(Service::Kv) => Self::Lsm,
@@ -244,7 +244,7 @@ impl Store {
     }
 }
 
-/// What is understood elsewhere.
+/// Accepts any text but the empty one; it is parsed elsewhere.
 fn parse_text(text: &str) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }
@@ -375,7 +375,7 @@ impl StartConfig {
                 .hint("add --join with the --admin address of a node of the cluster"));
         }
         if !self.terms.are_usual() && self.cluster.is_empty() {
-            // A later start, or a cluster of one, which has nobody to spare.
+            // A later start, or a cluster of one, which has no node to spare.
             return match self.terms.auxiliaries.is_empty() {
                 true => Ok(()),
                 false => Err(Problem::usage("--auxiliary needs --cluster")
@@ -406,7 +406,7 @@ fn parse_node(text: &str) -> Option<NodeId> {
     text.parse().ok().filter(|id| *id > 0).map(NodeId)
 }
 
-/// What [`parse_flush`] takes.
+/// Values that [`parse_flush`] accepts.
 pub const FLUSH: &str = "between 0 and 1000 ms";
 
 /// Milliseconds, with fractions.
@@ -462,10 +462,10 @@ fn parse_class(text: &str) -> Option<Class> {
     [Class::Durable, Class::Volatile].into_iter().find(|class| class.name() == text)
 }
 
-/// What `parse_reads` takes.
+/// Values that `parse_reads` accepts.
 const READS: &str = "index or lease";
 
-/// Whether there are leases.
+/// Returns whether leases are used.
 fn parse_reads(text: &str) -> Option<bool> {
     match text {
         "index" => Some(false),
@@ -474,8 +474,7 @@ fn parse_reads(text: &str) -> Option<bool> {
     }
 }
 
-/// What `parse_drift` takes. A clock that is worse than that is broken, and is not helped by a
-/// bound.
+/// Values that `parse_drift` accepts. A clock worse than that is broken, and no bound helps it.
 const DRIFT: &str = "a percentage between 0% and 20%, such as 1% or 0.05%";
 
 /// A percentage, as parts per million.
@@ -506,7 +505,7 @@ fn parse_range(text: &str) -> Option<(u64, u64)> {
     (min < max).then_some((min, max))
 }
 
-/// What `parse_segment` takes.
+/// Values that `parse_segment` accepts.
 const SEGMENT: &str = "a multiple of 4096 bytes between 64 KiB and 1 GiB";
 
 fn parse_segment(text: &str) -> Option<u64> {
@@ -559,7 +558,7 @@ mod tests {
         assert_eq!(device(&["--plane", "kernel", "--device", "tc"]), Device::Tc);
     }
 
-    /// As the page has them.
+    /// Switches take a value or none, as the page documents.
     #[test]
     fn a_switch_takes_its_value_or_none() {
         for (flags, expected) in [
@@ -590,7 +589,7 @@ mod tests {
         assert_eq!(snapshots, (2, 8 << 30, None));
     }
 
-    /// One word for four addresses; what is nearer to who gives the command counts for more.
+    /// One setting for four addresses; the source nearest to the user wins.
     #[test]
     fn a_node_listens_at_one_address_with_the_usual_ports() {
         let of = |flags: &str, variables: &[(&str, &str)]| {
@@ -634,7 +633,7 @@ mod tests {
         assert_eq!(settings, embedded);
     }
 
-    /// Which service a folder belongs to is told by the name of its store.
+    /// The name of a folder's store determines its service.
     #[test]
     fn the_service_is_a_part_of_the_store() {
         let store = |flags: &str| {
@@ -813,7 +812,7 @@ mod tests {
         }
     }
 
-    /// What the file should say instead is in the hint.
+    /// The hint says what the file should contain instead.
     #[test]
     fn a_value_of_another_type_is_refused_with_what_to_write() {
         for (text, complaint, hint) in [

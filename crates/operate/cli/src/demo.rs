@@ -41,11 +41,11 @@ const NODES: u32 = 3;
 const WRITERS: usize = 6;
 /// A step that takes longer has failed.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Between two looks at the cluster.
+/// Interval of looks at the cluster.
 const PAUSE: Duration = Duration::from_millis(20);
-/// What writers do.
+/// Description of the writers' work.
 const THROUGH_ALL: &str = "writing through every node";
-/// How long writers write if nobody says.
+/// Default duration of writing.
 const SECONDS: u64 = 10;
 /// Longest act with writers.
 const SECONDS_MAX: u64 = 600;
@@ -112,7 +112,7 @@ impl Service {
     }
 }
 
-/// What came of it.
+/// Result of the demo.
 #[derive(Clone, Debug, Serialize)]
 struct Outcome {
     written: u64,
@@ -122,14 +122,14 @@ struct Outcome {
     killed: u32,
     leader: u32,
     digest: Option<String>,
-    /// What devices did, if there are any.
+    /// Work done by devices, if there are any.
     #[serde(skip_serializing_if = "Option::is_none")]
     devices: Option<Devices>,
     nodes: Vec<Kept>,
     folder: Option<PathBuf>,
 }
 
-/// A node that goes on running.
+/// A node that keeps running.
 #[derive(Clone, Debug, Serialize)]
 struct Kept {
     node: u32,
@@ -243,7 +243,7 @@ impl Demo {
         Ok(())
     }
 
-    /// Where the nodes are that belong to the cluster now.
+    /// Updates the client addresses of the cluster's current nodes.
     fn look_up(&mut self) {
         self.clients = self.nodes.client_addresses();
         self.admins = self.nodes.admin_addresses();
@@ -333,7 +333,7 @@ impl Demo {
         Ok(())
     }
 
-    /// All nodes have applied all that is decided. Says who leads.
+    /// Waits until all nodes have applied all that is decided. Returns the leader.
     fn caught_up(&self) -> Result<u32, Problem> {
         let leader = self.wait_for("all nodes to catch up", |cluster| {
             let views: Vec<_> = cluster.nodes.iter().filter_map(Answer::view).collect();
@@ -391,7 +391,7 @@ impl Demo {
         }
     }
 
-    /// From here on the nodes go on without this process, if that was asked for.
+    /// Lets the nodes continue without this process, if requested.
     fn keep(&mut self) -> (Vec<Kept>, Option<PathBuf>) {
         if !self.keep {
             return (Vec::new(), None);
@@ -410,7 +410,7 @@ impl Demo {
         (kept.collect(), folder)
     }
 
-    /// How the process exits, by how much was lost.
+    /// Returns the exit code, by the number of lost writes.
     fn judge(&self, lost: Result<u64, Problem>) -> Result<Exit, Problem> {
         match lost {
             Ok(0) => Ok(Exit::Done),

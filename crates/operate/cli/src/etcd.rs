@@ -1,6 +1,6 @@
 //! A node whose clients speak etcd v3: the feature `etcd`. Without it such a folder is refused.
 
-/// What operators say of it.
+/// Operator's settings of the etcd service.
 #[cfg_attr(not(feature = "etcd"), expect(dead_code, reason = "there is no such service"))]
 pub(crate) struct Wanted<'c> {
     /// Most bytes of all data; 0: there is no bound.
@@ -46,7 +46,7 @@ mod with {
         })
     }
 
-    /// Runs the node until it is told to stop.
+    /// Runs the node until it is stopped.
     pub(crate) fn run(
         mut node: Starting,
         store: Store,
@@ -54,7 +54,7 @@ mod with {
         wanted: Wanted<'_>,
     ) -> Result<Exit, Problem> {
         if has_socket {
-            // It was bound, and nobody would answer there.
+            // The socket was bound, but would not be served.
             let what = "--client-socket has no effect with --service etcd";
             return Err(Problem::usage(what).hint("clients of etcd connect to --client"));
         }

@@ -12,7 +12,7 @@ use clap::Args;
 
 use crate::output::{Exit, Problem};
 
-/// The other program, beside this one or on the path.
+/// The other program, in this one's folder or on the path.
 const TOOLS: &str = "quorate-tools";
 /// Its commands.
 const COMMANDS: [&str; 6] = ["bench", "completions", "doctor", "man", "sim", "tune"];
@@ -27,8 +27,8 @@ pub(crate) struct Words {
     words: Vec<OsString>,
 }
 
-/// Whether these words, the program's name first, name a command of the other program, or ask for
-/// help on one.
+/// Returns whether these words, the program's name first, name a command of the other program, or
+/// ask for help on one.
 pub(crate) fn is_for_tools(words: &[OsString]) -> bool {
     let mut rest = words.iter().skip(1);
     let mut command = || {

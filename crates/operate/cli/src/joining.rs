@@ -1,4 +1,4 @@
-//! `quorate start --join`: asks a cluster for an id, and for a vote once the node is level.
+//! `quorate start --join`: asks a cluster for an id, and for a vote once the node is caught up.
 //!
 //! Everything here may be repeated: the folder asks with the same nonce each time and gets the same
 //! id ([join-2]), and a vote that it has is not given twice.
@@ -28,15 +28,15 @@ use crate::output::progress;
 const CONNECT_WAIT: Duration = Duration::from_secs(2);
 /// An answer: the asked node dials back, looks names up, and waits for the log.
 const ANSWER_WAIT: Duration = Duration::from_secs(30);
-/// Between attempts.
+/// Pause between attempts.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Looks without a leader that nobody has to hear of.
+/// Looks without a leader before the operator is notified.
 const UNLED_MAX: u32 = 10;
 
-/// Where this node listens for peers.
+/// Peer address of this node.
 pub(crate) struct Here {
-    /// As the operator gave it, if that leads somewhere.
+    /// The operator's setting, if it can be dialled.
     given: Option<String>,
     bound: SocketAddr,
 }
@@ -48,8 +48,8 @@ impl Here {
         Self { given: given.filter(is_name).map(str::to_owned), bound }
     }
 
-    /// Where others find it. Everywhere is no place to go to: then it is the address of this
-    /// machine on the way to the node that was asked.
+    /// Returns the address under which others find it. An unspecified address cannot be dialled; it
+    /// is replaced with this machine's address on the route to the node that was asked.
     fn as_seen(&self, own: IpAddr) -> String {
         if let Some(name) = &self.given {
             return name.clone();
@@ -73,7 +73,7 @@ pub(crate) struct Asking<'a> {
 enum Missed {
     /// Worth another one.
     Later(String),
-    /// It would be the same again.
+    /// Another attempt would fail the same way.
     Never(Error),
 }
 
@@ -190,7 +190,7 @@ fn understand(answer: JoinAnswer) -> Option<Joined> {
     sensible.then_some(Joined { node, founded, book, learns: answer.learns })
 }
 
-/// Tells how the node catches up, and asks for its vote when it is level. Ends with the reactor, if
+/// Reports how the node catches up, and asks for its vote when it has. Ends with the reactor, if
 /// not before.
 pub(crate) fn follow(
     handle: Handle,
@@ -223,7 +223,7 @@ pub(crate) fn follow(
 struct Promotion {
     node: NodeId,
     role: As,
-    /// Whom the operator named.
+    /// Admin addresses given by the operator.
     admins: Vec<String>,
     told: String,
     how_far: Progress,
@@ -232,7 +232,7 @@ struct Promotion {
 }
 
 impl Promotion {
-    /// Whether it is over.
+    /// Handles a new status; returns whether the promotion is over.
     fn look(&mut self, status: &Status) -> bool {
         let node = self.node;
         let own = status.peers.iter().find(|peer| peer.member.node == node);
@@ -275,7 +275,7 @@ impl Promotion {
         false
     }
 
-    /// What changes from one look to the next.
+    /// Reports progress that changes from one look to the next.
     fn waits(&mut self, what: fmt::Arguments<'_>) {
         self.how_far.tell(|| HowFar::text(what));
     }

@@ -1,4 +1,4 @@
-//! `quorate kv`: one command of the key-value service, for people and scripts without a client of
+//! `quorate kv`: one command of the key-value service, for users and scripts without a client of
 //! Redis.
 
 use std::ffi::OsString;
@@ -47,7 +47,8 @@ pub(crate) fn run(args: &KvArgs, output: Output) -> Result<Exit, Problem> {
     Ok(Exit::Done)
 }
 
-/// Whether a command of this name may change something, so that it must not be executed twice.
+/// Returns whether a command of this name may change something, so that it must not be executed
+/// twice.
 fn changes(name: &[u8]) -> bool {
     let is_it = |spec: &&Spec| name.eq_ignore_ascii_case(spec.name.as_bytes());
     let mut all = FAMILIES.iter().flat_map(|family| family.commands);
@@ -55,7 +56,7 @@ fn changes(name: &[u8]) -> bool {
     found.is_some_and(|spec| spec.can_be_numbered() && !spec.flags.contains(&"readonly"))
 }
 
-/// For people: a value for each line.
+/// Formats a reply for the user: a value for each line.
 fn lines(reply: &Reply) -> String {
     match reply {
         Reply::Array(replies) if replies.is_empty() => "(empty)".to_owned(),

@@ -155,7 +155,7 @@ pub fn main() -> ExitCode {
     exit.into()
 }
 
-/// The commands of `quorate`, for whoever describes all of them.
+/// The commands of `quorate`, for tools that describe all of them.
 #[must_use]
 pub fn command() -> clap::Command {
     Cli::command()

@@ -70,7 +70,7 @@ fn open(data: &Path) -> Result<(ReadOnlyFolder, Owner), Problem> {
     Ok((folder, Owner { cluster: founding.cluster, node: founding.node }))
 }
 
-/// What `verify` found.
+/// Findings of `verify`.
 #[derive(Clone, Debug, Serialize)]
 struct Report {
     /// Below this slot the log holds nothing; left out while it begins with the first.
@@ -221,7 +221,8 @@ impl Printer {
         };
         self.items += 1;
         if !is_read(&line) {
-            // Reading gigabytes on for nobody would be of no use; there is nothing to clean up.
+            // Reading gigabytes on without a reader would be of no use; there is nothing to clean
+            // up.
             process::exit(Exit::Done as i32);
         }
     }

@@ -15,7 +15,7 @@ use crate::output::Problem;
 
 /// The variable.
 pub(crate) const VARIABLE: &str = "QUORATE_LOG";
-/// What an operator may say, from the least to the most.
+/// Log levels, from the least to the most.
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 /// Crates whose lines can have a level of their own begin like this.
 const OURS: &str = "quorate";
@@ -35,8 +35,8 @@ pub(crate) fn start(wanted: Option<&str>) -> Result<(), Problem> {
 /// Longest wait for the reader of standard error before the process ends.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// Makes sure that no reader of standard error can hold up or end this process, a node: all lines
-/// go through the queue of [`stderr`] from now on, messages of panics included.
+/// Makes sure that no reader of standard error can block or end this process, a node: all lines go
+/// through the queue of [`stderr`] from now on, messages of panics included.
 pub(crate) fn detach() -> Result<(), Problem> {
     stderr::detach().map_err(|error| Problem::io("start a thread", &error))?;
     // It never fails.

@@ -1,5 +1,5 @@
-//! What a service manager is told, by systemd's protocol (`sd_notify`): that the node is ready,
-//! what it does, that it turns.
+//! Notifications to a service manager by systemd's protocol (`sd_notify`): that the node is ready,
+//! its status, that it is alive.
 //!
 //! A node whose environment names no socket has no manager; then nothing here does anything.
 
@@ -26,11 +26,11 @@ use crate::output::progress;
 const SOCKET: &str = "NOTIFY_SOCKET";
 const WATCHDOG: &str = "WATCHDOG_USEC";
 const WATCHDOG_OF: &str = "WATCHDOG_PID";
-/// By then a node that starts has come further, or said that it waits.
+/// Time within which a starting node has made progress, or reported that it waits.
 const EXTENSION: Duration = Duration::from_mins(2);
-/// Between two lines that say the same: that it starts, and what the node is.
+/// Interval of equal lines: that it starts, and what the node is.
 const EVERY: Duration = Duration::from_secs(5);
-/// A manager that reads nothing must not hold up a node.
+/// Longest wait for a manager that reads nothing, which must not block a node.
 const SEND_WAIT: Duration = Duration::from_secs(5);
 
 /// The way to the service manager.
@@ -40,12 +40,12 @@ pub(crate) struct Manager(Option<Arc<Way>>);
 #[derive(Debug)]
 struct Way {
     socket: UnixDatagram,
-    /// How long it goes without hearing that the node turns.
+    /// Time the manager waits for a sign of life of the node.
     patience: Option<Duration>,
     told: Mutex<Told>,
 }
 
-/// What it knows.
+/// State reported to the manager.
 #[derive(Debug, Default)]
 struct Told {
     ready: bool,
@@ -55,8 +55,8 @@ struct Told {
 }
 
 impl Manager {
-    /// Whom the environment names. One that cannot be reached is said, and the node does without
-    /// it.
+    /// Connects to the manager named by the environment. If it cannot be reached, this is logged,
+    /// and the node does without it.
     pub(crate) fn of_environment() -> Self {
         let variable = |name: &str| env::var(name).ok().filter(|value| !value.is_empty());
         let Some(place) = variable(SOCKET) else {
@@ -82,7 +82,7 @@ impl Manager {
         });
     }
 
-    /// What it does now.
+    /// Reports the current activity.
     pub(crate) fn does(&self, what: &str) {
         // It is a line of the protocol.
         let what: String =
@@ -97,7 +97,7 @@ impl Manager {
         });
     }
 
-    /// How far the log is read.
+    /// Reports how much of the log is read.
     pub(crate) fn reads(&self, reading: Reading) {
         if let (Some(_), Some(percent)) = (&self.0, (reading.read * 100).checked_div(reading.of)) {
             self.does(&format!("reading the log: {percent}%"));
@@ -126,7 +126,7 @@ impl Manager {
         });
     }
 
-    /// It was told to stop.
+    /// Reports that the node is stopping.
     pub(crate) fn stopping(&self) {
         self.tell(|told| {
             told.stopping = true;
@@ -166,7 +166,7 @@ impl Manager {
             return;
         }
         if let Some(text) = say(&mut told) {
-            // A manager that is gone, or does not read, cannot be told so.
+            // A manager that is gone, or does not read, cannot be notified.
             let _ = way.socket.send(text.as_bytes());
         }
     }
@@ -190,15 +190,15 @@ fn connect(place: &str) -> io::Result<UnixDatagram> {
     Ok(socket)
 }
 
-/// How long the manager goes without hearing of this process; `None` if it does not mind, or means
-/// another one.
+/// Returns the manager's watchdog timeout for this process; `None` if there is none, or it is meant
+/// for another process.
 fn patience(microseconds: Option<&str>, process: Option<&str>) -> Option<Duration> {
     let other = process.is_some_and(|id| id.parse() != Ok(process::id()));
     let microseconds = microseconds?.parse().ok().filter(|number| *number > 0)?;
     (!other).then(|| Duration::from_micros(microseconds))
 }
 
-/// What `systemctl status` shows of a node that runs.
+/// Returns the line that `systemctl status` shows of a running node.
 fn in_brief(status: &Status) -> String {
     let NodeId(node) = status.member.node;
     let role = match (status.role, status.leader) {

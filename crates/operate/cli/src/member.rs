@@ -1,4 +1,4 @@
-//! `quorate member`: who belongs to the cluster, and how operators change that.
+//! `quorate member`: the members of the cluster, and how operators change them.
 
 mod drain;
 mod feature;
@@ -353,7 +353,7 @@ fn start_line(node: u32, args: &AddArgs, admins: &[String]) -> String {
     )
 }
 
-/// What is done at once, or would be.
+/// Carries out a request that takes effect at once, or shows what it would do.
 fn at_once(wish: MembersRequest, ask: &Ask, done: &str, output: Output) -> Result<Exit, Problem> {
     let request = MembersRequest { dry_run: ask.dry_run, ..wish };
     let asked = Group::new(&ask.place.admin).ask(&request)?;
@@ -365,8 +365,8 @@ fn at_once(wish: MembersRequest, ask: &Ask, done: &str, output: Output) -> Resul
     Ok(Exit::Done)
 }
 
-/// What takes a plan: shows its steps, and follows it to its end. `leaves`: who may be switched off
-/// then.
+/// Carries out a request that takes a plan: shows its steps, and follows it to its end. `leaves`:
+/// the node that may be switched off afterwards.
 fn change(
     wish: MembersRequest,
     steps: &Steps,

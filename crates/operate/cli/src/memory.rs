@@ -1,10 +1,10 @@
-//! What this process has of the machine's memory, as Linux tells it.
+//! Memory use of this process, as Linux reports it.
 
 use std::fs;
 
 use quorate_kv::front::Memory;
 
-/// Reads it; 0 where the system does not tell.
+/// Reads it; 0 where the system does not report it.
 pub(crate) fn read() -> Memory {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let machine = fs::read_to_string("/proc/meminfo").unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What a command prints and how it exits: results, errors, the six exit codes.
+//! Output of commands and their exit: results, errors, the six exit codes.
 
 use std::{
     fmt,
@@ -13,10 +13,10 @@ pub use quorate_admin::progress::line as progress;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use serde::Serialize;
 
-/// How the process ends; scripts rely on the numbers.
+/// Exit code of the process; scripts rely on the numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// What was asked for is done.
+    /// The request is done.
     Done = 0,
     /// Refused, or failed.
     Failed = 1,
@@ -36,21 +36,21 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// One error: what happened, and what to do about it.
+/// An error: what happened, and what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// How the process exits because of it.
+    /// Exit code for this problem.
     pub exit: Exit,
-    /// For programs: lower-case words joined by `_`.
+    /// Code for programs: lower-case words joined by `_`.
     pub code: &'static str,
-    /// For people.
+    /// Message for the user.
     pub message: String,
-    /// What to do; may be empty.
+    /// Suggested remedy; may be empty.
     pub hint: String,
 }
 
 impl Problem {
-    /// What happened; `code` is for programs.
+    /// Creates a problem with a message; `code` is for programs.
     pub fn new(exit: Exit, code: &'static str, message: impl fmt::Display) -> Self {
         Self { exit, code, message: message.to_string(), hint: String::new() }
     }
@@ -75,7 +75,7 @@ impl Problem {
         error_json(self.code, &self.message, &self.hint)
     }
 
-    /// The same with a hint.
+    /// Adds a hint.
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = hint.into();
         self
@@ -122,7 +122,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Where results go.
+/// Output of results.
 #[derive(Clone, Copy, Debug)]
 pub struct Output {
     /// `--json`
@@ -130,7 +130,7 @@ pub struct Output {
 }
 
 impl Output {
-    /// One result: a JSON document, or what `human` makes of it.
+    /// Prints a result: a JSON document, or the text that `human` makes of it.
     pub fn result<T: Serialize>(self, document: &T, human: impl FnOnce() -> String) {
         if self.json {
             let text = serde_json::to_string(document).expect("results are plain data");
@@ -156,13 +156,13 @@ impl Output {
     }
 }
 
-/// Whether the text of a switch, such as a variable's, is one and switches it on.
+/// Returns whether the text of a switch, such as a variable's, switches it on.
 pub fn is_on(text: &str) -> bool {
     let on = ["1", "t", "true", "y", "yes", "on", "-"];
     on.contains(&text.to_ascii_lowercase().as_str())
 }
 
-/// Whether it is one and switches it off.
+/// Returns whether the text of a switch switches it off.
 pub fn is_off(text: &str) -> bool {
     let off = ["", "0", "f", "false", "n", "no", "off"];
     off.contains(&text.to_ascii_lowercase().as_str())
@@ -173,17 +173,17 @@ pub fn print(line: &str) {
     let _ = is_read(line);
 }
 
-/// The same for who prints on and on: `false` if nobody reads it any more.
+/// Prints a line of a continuous output: returns `false` if standard output has no reader any more.
 pub fn is_read(line: &str) -> bool {
     quorate_admin::progress::clear();
     let mut out = io::stdout().lock();
     writeln!(out, "{line}").and_then(|()| out.flush()).is_ok()
 }
 
-/// Waits for `wait`, or until nobody reads standard output any more; whether that is so.
+/// Waits up to `wait` for the reader of standard output to go; returns whether it has.
 pub fn reader_goes_within(wait: Duration) -> bool {
     let out = io::stdout();
-    // Nothing is waited for but the end: that is told of unasked.
+    // Only the end is awaited, which poll reports unasked.
     let mut polled = [PollFd::new(&out, PollFlags::empty())];
     let until = Instant::now() + wait;
     loop {

@@ -1,4 +1,4 @@
-//! Passwords come from a file, from standard input, or from who sits at the terminal, and never
+//! Passwords come from a file, from standard input, or from the user at the terminal, and never
 //! from the command line, which others on the machine can read.
 
 use std::{

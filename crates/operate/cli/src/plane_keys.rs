@@ -7,7 +7,7 @@ use quorate_net::{Handle, plane::KeyFile};
 
 use crate::watched;
 
-/// From now on, in a thread of its own.
+/// Follows the key file from now on, in a thread of its own.
 pub(crate) fn follow(handle: Handle, mut known: KeyFile) -> io::Result<()> {
     watched::follow("plane-keys", "keys", move || {
         let file = KeyFile::read(known.path())?;

@@ -1,4 +1,4 @@
-//! What every command takes: how it prints, and how it proves who asks.
+//! Flags of every command: output format and authentication.
 
 use std::{
     env,
@@ -38,7 +38,7 @@ pub struct Global {
 }
 
 impl Global {
-    /// How results are printed.
+    /// Returns the output format.
     #[must_use]
     pub fn output(&self) -> Output {
         Output { json: self.json.as_deref().is_some_and(output::is_on) }
@@ -63,7 +63,7 @@ impl Global {
         }
     }
 
-    /// Starts the log, and takes note of who asks. With `proves`, nodes are asked with the
+    /// Starts the log, and records the user's identity. With `proves`, nodes are asked with the
     /// certificate of `--tls`.
     pub fn begin(&self, proves: bool) -> Result<(), Problem> {
         let wanted = env::var_os(logging::VARIABLE);
@@ -101,7 +101,7 @@ fn log_in(name: Option<&str>, file: Option<&Path>) -> Result<(), Problem> {
     }
 }
 
-/// What `--tls` named.
+/// Client certificate given by `--tls`.
 static CERTIFICATE: OnceLock<ClientTrust> = OnceLock::new();
 
 /// The certificate that this command shows, if it has one.
@@ -109,7 +109,7 @@ pub fn certificate() -> Option<ClientTrust> {
     CERTIFICATE.get().cloned()
 }
 
-/// What `--login` named, with the password.
+/// User given by `--login`, with the password.
 static LOGIN: OnceLock<Login> = OnceLock::new();
 
 /// The user that this command logs in as, if there is one.

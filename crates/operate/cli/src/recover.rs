@@ -1,4 +1,4 @@
-//! `quorate recover`: the majority is lost for good, and one node's folder goes on as a new
+//! `quorate recover`: the majority is lost for good, and one node's folder continues as a new
 //! cluster.
 
 use std::{
@@ -48,7 +48,7 @@ use crate::{
     start::{open_store, store_of},
 };
 
-/// Nothing is waited for that others would have to say: an election, an answer.
+/// Timeout of everything that needs other nodes: an election, an answer.
 const NEVER_MS: u64 = 10_000_000_000;
 /// A replay that gets no further for so long lacks something that this node does not have.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -79,17 +79,17 @@ pub(crate) struct RecoverArgs {
 pub(crate) struct Recovered {
     cluster: String,
     node: u32,
-    /// Everything below this slot of the old cluster is in it, as far as this node voted.
+    /// Slot below which the new cluster has everything of the old one, as far as this node voted.
     decided: u64,
     bytes: u64,
     checksum: String,
     /// The old cluster.
     from: String,
-    /// Where the old node's files lie.
+    /// Folder of the old node's files.
     old: PathBuf,
     /// Byte streams of the old cluster that the new one does not have.
     streams_left_out: u64,
-    /// The same for people.
+    /// The same, for the user.
     #[serde(skip)]
     streams: String,
 }
@@ -255,7 +255,7 @@ impl Task<'_> {
         })
     }
 
-    /// What may be missing.
+    /// Reports what may be missing.
     fn tell(&self, status: &Status, alone: &Alone) {
         let Alone { decided_to, counted_to, voted_to, damaged } = alone;
         let mut text =
@@ -316,7 +316,7 @@ fn unreadable(why: impl std::fmt::Display) -> Problem {
     Problem::new(Exit::Failed, "cannot_recover", what).hint("the node is unchanged")
 }
 
-/// The copy, on its way to all that it has.
+/// The copy while it is replayed to its end.
 struct Replaying<F: Front, S: StateMachine> {
     host: NodeHost<LockedFolder, S, F>,
     began: Instant,
@@ -387,7 +387,7 @@ impl<F: Front, S: StateMachine> Replaying<F, S> {
     }
 }
 
-/// Nobody is there to be talked to.
+/// A network without peers.
 struct Nobody;
 
 impl Plane for Nobody {
@@ -400,7 +400,7 @@ impl Plane for Nobody {
     }
 }
 
-/// A start that speaks to nobody, and never asks for votes.
+/// A start without network traffic, which never asks for votes.
 struct Quiet;
 
 impl Starter for Quiet {

@@ -86,7 +86,7 @@ struct Restored {
     cluster: String,
     /// Its one node.
     node: u32,
-    /// Everything below this slot of the old cluster is in it.
+    /// Slot below which the new cluster has everything of the old one.
     decided: u64,
     bytes: u64,
     checksum: String,
@@ -241,8 +241,8 @@ fn human(restored: &Restored, streams: &str, data: &Path, peer: &str) -> String 
 /// Bytes of a SHA-256.
 const CHECKSUM_BYTES: u64 = 32;
 
-/// How many bytes of the file are the backup, if `etcdctl` wrote it. The backup has checksums of
-/// its own.
+/// Returns the length of the backup inside the file, if `etcdctl` wrote it. The backup has
+/// checksums of its own.
 fn in_envelope(file: &File) -> Option<u64> {
     let length = file.metadata().ok()?.len();
     let at = length.checked_sub(CHECKSUM_BYTES + 16)?;

@@ -22,7 +22,7 @@ use crate::{
     values::must_be,
 };
 
-/// Between two looks at the node.
+/// Interval of looks at the node.
 const PAUSE: Duration = Duration::from_millis(200);
 /// A repair that gets on this long with nothing is not waited for.
 const PATIENCE: Duration = Duration::from_secs(30);

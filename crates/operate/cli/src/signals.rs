@@ -1,4 +1,4 @@
-//! What signals do: SIGINT and SIGTERM end the process, a node survives SIGHUP and SIGXFSZ.
+//! Signal handling: SIGINT and SIGTERM end the process, a node survives SIGHUP and SIGXFSZ.
 
 use std::{
     io, process,
@@ -25,7 +25,7 @@ pub fn on_first(first: impl FnOnce() + Send + 'static) -> Result<(), Problem> {
     on_first_then_end(first, || ())
 }
 
-/// The same with something to do before the end at the second signal.
+/// Runs an action at the first signal, and another before the end at the second.
 pub fn on_first_then_end(
     first: impl FnOnce() + Send + 'static,
     clean_up: impl FnOnce() + Send + 'static,
@@ -48,8 +48,8 @@ pub fn on_first_then_end(
     Ok(())
 }
 
-/// At the first signal: `clean_up`, and the end, with the code that says why. Whatever goes wrong
-/// in the rest of the program meanwhile goes wrong because of that, and is not reported.
+/// Runs `clean_up` at the first signal and ends the process, with the code that says why. Failures
+/// of the rest of the program meanwhile are consequences of that, and are not reported.
 pub fn end_at_first(clean_up: impl FnOnce() + Send + 'static) -> Result<(), Problem> {
     on_first(|| {
         ENDING.store(true, Ordering::SeqCst);
@@ -59,7 +59,7 @@ pub fn end_at_first(clean_up: impl FnOnce() + Send + 'static) -> Result<(), Prob
     })
 }
 
-/// For commands that have nothing to finish.
+/// Ends commands that have nothing to finish at a signal.
 pub fn exit_when_interrupted() -> Result<(), Problem> {
     end_at_first(|| ())
 }

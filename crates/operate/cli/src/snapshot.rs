@@ -18,7 +18,7 @@ use crate::{
 
 /// Longer than a node lets one request wait for a snapshot.
 pub(crate) const WAIT: Duration = Duration::from_secs(15);
-/// A node that only goes on without more of a snapshot for this long does not take one.
+/// Time without progress of a snapshot after which the node is not taking one.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Flags.
@@ -46,7 +46,7 @@ pub(crate) fn run(args: &SnapshotArgs, output: Output) -> Result<Exit, Problem> 
     Ok(Exit::Done)
 }
 
-/// What a node answered that is no success: the code of HTTP, and its words.
+/// Error reply of a node: the HTTP status, and its message.
 pub(crate) type Refused = (u16, client::Refusal);
 
 /// Asks again and again while the node takes the snapshot that is asked for, as long as it gets on

@@ -1,4 +1,4 @@
-//! `quorate start`: runs a node until it is told to stop.
+//! `quorate start`: runs a node until it is stopped.
 
 use std::{
     env, io,
@@ -190,7 +190,7 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
     node.run(service, front, Some(wake), |_| Ok(()))
 }
 
-/// Who names a service wants no other.
+/// Checks that a service named by the operator is the folder's.
 fn check_service(wanted: Option<Speaks>, store: Store) -> Result<(), Problem> {
     match wanted {
         Some(wanted) if wanted != store.service() => {
@@ -206,14 +206,14 @@ fn check_service(wanted: Option<Speaks>, store: Store) -> Result<(), Problem> {
     }
 }
 
-/// Each door has its own: who guesses at one holds up nobody at the other.
+/// Starts a password checker. Each frontend has its own: guesses at one delay no logins at the
+/// other.
 fn passwords() -> Result<Passwords, Problem> {
     Passwords::start().map_err(|error| Problem::io("start a thread for passwords", &error))
 }
 
-/// Binds the address for byte streams. Where nobody asked for one and another process has the
-/// default, this node has none: several nodes of one machine need no flag for what they may not
-/// use.
+/// Binds the address for byte streams. If none was requested and another process has the default,
+/// this node has none: several nodes of one machine need no flag for a feature they may not use.
 fn bind_streams(listeners: &mut Listeners, asked: Option<&str>) -> Result<(), Problem> {
     match listeners.bind_streams(asked.unwrap_or(DEFAULT_STREAM)) {
         Err(error) if asked.is_none() && error.reason.is_in_use() => {
@@ -227,7 +227,7 @@ fn bind_streams(listeners: &mut Listeners, asked: Option<&str>) -> Result<(), Pr
     }
 }
 
-/// This process proves who it is with the node's certificate when it asks others.
+/// Uses the node's certificate for this process's requests to others.
 fn prove_as_node(config: &StartConfig, protection: &Protection) -> Result<(), Problem> {
     let Trusting::Tls(files) = &config.trusting else {
         return Ok(());
@@ -276,20 +276,20 @@ fn unix_ms() -> u64 {
     u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A node that knows who it is, and does not run yet.
+/// A node that knows its identity, and does not run yet.
 pub(crate) struct Starting {
     pub(crate) known: quorate::Settings,
     pub(crate) identity: Identity<LockedFolder>,
     addresses: Addresses,
     store: Store,
     pub(crate) listeners: Listeners,
-    /// At the peer address, until the reactor does.
+    /// Server at the peer address, until the reactor takes over.
     answering: quorate_net::Starting,
     admin: Admin,
     stop: Stop<EndReactor>,
     announce: Announce,
     manager: Manager,
-    /// Whom it asks, if it joins.
+    /// Addresses to ask, if the node joins.
     join: Vec<String>,
     /// The keys of datagrams.
     keys: Option<KeyFile>,
@@ -304,8 +304,8 @@ impl Starting {
         self.known.descriptors.store_files
     }
 
-    /// Until it is told to stop. `serve` begins what serves clients beside the reactor, if
-    /// something does: it ends with what that returns, before the node does.
+    /// Runs until stopped. `serve` starts what serves clients outside the reactor, if anything
+    /// does; what it returns is dropped before the node ends.
     pub(crate) fn run<S: StateMachine, F: Front, Serves>(
         mut self,
         service: S,
@@ -403,7 +403,7 @@ fn tell_start(identity: &Identity<LockedFolder>, store: Store) {
 }
 
 /// The line that says where the node listens; printed once, when its id is known. A service manager
-/// is told then, too.
+/// is notified then, too.
 struct Announce {
     node: Option<NodeId>,
     places: Option<String>,
@@ -464,8 +464,9 @@ fn stop_on_signal(manager: Manager) -> Result<Stop<EndReactor>, Problem> {
     Ok(stop)
 }
 
-/// A replica that found itself wrong must not go on; other threads would wait for it forever.
-/// Threads whose panics are caught, or noticed and got over, are left to themselves.
+/// Ends the process at a panic: a replica that found itself wrong must not continue; other threads
+/// would wait for it forever. Threads whose panics are caught, or noticed and handled, are left to
+/// themselves.
 fn end_on_panic() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
@@ -476,7 +477,7 @@ fn end_on_panic() {
     }));
 }
 
-/// For nodes that are a part of another process, such as `quorate demo`.
+/// Ends nodes that are a part of another process, such as `quorate demo`, with it.
 fn die_with_parent() -> Result<(), Problem> {
     let Ok(parent) = env::var(PARENT_VARIABLE) else {
         return Ok(());
@@ -498,8 +499,8 @@ fn die_with_parent() -> Result<(), Problem> {
     }
 }
 
-/// Where others find this node. "All addresses" is no place to go to: then the host under which the
-/// members know it is told.
+/// Returns the addresses under which others find this node. An unspecified address cannot be
+/// dialled: then the host under which the members know the node is reported.
 fn advertised(listeners: &Listeners, admin: &Admin, listed: Option<&str>) -> Addresses {
     let host = listed.and_then(|address| address.rsplit_once(':')).map(|(host, _)| host);
     let place = |bound: SocketAddr| match host {
@@ -541,7 +542,8 @@ pub(crate) fn open_engine(folder: &Path, files_max: usize) -> Result<LsmStore, P
     Ok(opened)
 }
 
-/// What is damaged was set aside before; what is left is no reason to touch a file.
+/// Returns the hint for a store that does not open. Damaged parts were set aside before; the
+/// remaining causes are no reason to touch a file.
 fn store_hint(failure: &Failure) -> &'static str {
     match failure {
         Failure::Format(_) | Failure::LibraryVersion(_) => "start the version that created it",
@@ -552,10 +554,10 @@ fn store_hint(failure: &Failure) -> &'static str {
     }
 }
 
-/// Two flags for one place: the operator must be told both.
+/// Refuses two flags with one address: the operator must see both.
 fn check_places(places: &[(&str, &str)]) -> Result<(), Problem> {
     let resolved = |address: &str| -> Vec<SocketAddr> {
-        // A name that means nothing is told of when it is to be listened on.
+        // A name that does not resolve is reported when it is to be listened on.
         address.to_socket_addrs().into_iter().flatten().collect()
     };
     let clash = |one: &SocketAddr, other: &SocketAddr| {
@@ -601,7 +603,7 @@ mod tests {
         );
     }
 
-    /// Nobody is told to move or delete what the node needs.
+    /// No hint makes the operator move or delete files that the node needs.
     #[test]
     fn a_store_that_does_not_open_is_left_alone() {
         for (failure, expected) in [

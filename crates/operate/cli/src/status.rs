@@ -41,7 +41,7 @@ pub(crate) struct StatusArgs {
     wait: Option<u64>,
 }
 
-/// Where a node listens for operators by default.
+/// Default admin address of a node.
 pub const DEFAULT_ADMIN: &str = "127.0.0.1:7452";
 
 /// Runs the command.
@@ -107,7 +107,7 @@ fn human(cluster: &ClusterView, colours: bool) -> String {
     format!("{}\n\n{}{break_before_notes}{notes}", headline(cluster), table(&rows))
 }
 
-/// The plan under way, as the leader tells of it.
+/// Returns the plan in flight, as the leader reports it.
 fn plan_of(cluster: &ClusterView) -> Option<&PlanView> {
     let views = || cluster.nodes.iter().filter_map(Answer::view);
     let leader = views().find(|view| Some(view.node) == cluster.leader);
@@ -115,7 +115,7 @@ fn plan_of(cluster: &ClusterView) -> Option<&PlanView> {
     view.plan.as_ref()
 }
 
-/// What is the same for all nodes.
+/// Formats what all nodes have in common.
 fn headline(cluster: &ClusterView) -> String {
     let id = cluster.cluster.as_deref().unwrap_or("unknown");
     let leader = match cluster.leader {
@@ -205,12 +205,12 @@ fn as_led(node: u32, cluster: &ClusterView) -> Option<&MemberView> {
     members.find(|member| member.node == node)
 }
 
-/// How far a node is behind, as its leader says.
+/// Returns the lag of a node, as its leader reports it.
 fn lag(node: u32, cluster: &ClusterView) -> Option<u64> {
     as_led(node, cluster)?.lag
 }
 
-/// Whether anything but connections is used, or was wanted.
+/// Returns whether any plane but connections is used, or was requested.
 fn has_planes(cluster: &ClusterView) -> bool {
     let views = cluster.nodes.iter().filter_map(Answer::view);
     let mut planes =
@@ -218,7 +218,7 @@ fn has_planes(cluster: &ClusterView) -> bool {
     planes.any(|plane| plane.way != "tcp" || plane.why.is_some())
 }
 
-/// How a node's leader reaches it.
+/// Formats the plane by which the leader reaches a node.
 fn plane(node: u32, cluster: &ClusterView) -> String {
     let plane = as_led(node, cluster).and_then(|member| member.plane.as_ref());
     plane.map_or_else(String::new, |view| {

@@ -1,9 +1,9 @@
-//! Whether the node has been asked to stop, before and after there is a reactor.
+//! Requests to stop the node, before and after there is a reactor.
 
 use super::sync::{Arc, AtomicBool, Mutex, Ordering, PoisonError};
 
-/// The wish, shared by the thread that hears signals and the one that starts the node. `stop` ends
-/// the reactor, once there is one.
+/// The request, shared by the thread that receives signals and the one that starts the node. `stop`
+/// ends the reactor, once there is one.
 pub(crate) struct Stop<F> {
     asked: Arc<AtomicBool>,
     stop: Arc<Mutex<Option<F>>>,
@@ -30,7 +30,7 @@ impl<F: Fn()> Stop<F> {
         self.asked.load(Ordering::SeqCst)
     }
 
-    /// There is a reactor. The second of the two, this or the wish, passes it on.
+    /// Registers the reactor. The second of the two, this or the request, passes it on.
     pub(crate) fn tell(&self, stop: F) {
         *self.stop.lock().unwrap_or_else(PoisonError::into_inner) = Some(stop);
         self.pass_on();

@@ -1,9 +1,9 @@
 //! Races between a signal and the start of the node, explored: the same lines as in production,
-//! over primitives of a scheduler that decides who runs when.
+//! over primitives of a scheduler that decides which thread runs when.
 //!
-//! The model is shown to work by a start that looks for the wish first.
+//! The model is shown to work by a start that checks for the request first.
 
-/// The same things as in production.
+/// The same primitives as in production.
 mod sync {
     pub(super) use std::sync::PoisonError;
 
@@ -27,7 +27,7 @@ use sync::{Arc, Ordering};
 
 type Reactor = Box<dyn Fn() + Send>;
 
-/// A signal comes at some moment of the start; the reactor hears of it.
+/// A signal arrives at some moment of the start; the reactor is notified.
 fn a_signal_is_never_lost(tell: impl Fn(&Stop<Reactor>, Reactor)) {
     let stop = Stop::<Reactor>::new();
     let signals = stop.clone();
@@ -47,7 +47,7 @@ fn a_signal_is_never_lost(tell: impl Fn(&Stop<Reactor>, Reactor)) {
 #[test]
 fn a_signal_while_the_node_starts_stops_it() {
     shuttle::check_dfs(|| a_signal_is_never_lost(Stop::tell), None);
-    // A start that looks whether it was asked, and tells nobody of the reactor when it was not.
+    // A start that checks for a request to stop, and registers no reactor if there was none.
     let looks_first = |stop: &Stop<Reactor>, reactor: Reactor| {
         if stop.is_asked() {
             reactor();

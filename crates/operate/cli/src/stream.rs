@@ -24,7 +24,7 @@ use crate::{
     output::{Exit, Output, Problem},
 };
 
-/// Where a node listens for clients of streams, unless it was told otherwise.
+/// Default stream address of a node.
 const DEFAULT_STREAM: &str = "127.0.0.1:7453";
 
 /// What is to be done with streams.
@@ -81,7 +81,7 @@ pub(crate) struct OneStream {
     place: Place,
 }
 
-/// One stream, as scripts see it.
+/// A stream, as scripts see it.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct View {
     name: String,
@@ -91,16 +91,16 @@ struct View {
     start: u64,
     /// All bytes below are durable.
     durable: u64,
-    /// Those that are kept.
+    /// Bytes kept.
     bytes: u64,
     /// The node that its writer talks to.
     writer: Option<u32>,
     pieces: u32,
-    /// In UTC.
+    /// Time of creation, in UTC.
     created: String,
-    /// At most so many are kept.
+    /// Most bytes kept.
     keep_bytes: Option<u64>,
-    /// Bytes are kept for so many milliseconds.
+    /// Milliseconds for which bytes are kept.
     keep_ms: Option<u64>,
 }
 
@@ -136,7 +136,7 @@ pub(crate) fn moment(seconds: u64) -> String {
     format!("{day}T{hours:02}:{minutes:02}:{:02}Z", seconds % 60)
 }
 
-/// How patient a command is, and how it proves who it is.
+/// Returns the options of the client: its timeouts, certificate and login.
 fn options() -> Options {
     Options { tls: certificate(), login: login(), ..Options::default() }
 }
@@ -154,7 +154,7 @@ pub(crate) fn run(command: &StreamCommand, output: Output) -> Result<Exit, Probl
     }
 }
 
-/// What an error of the client means for the user who wanted this.
+/// Maps an error of the client to a problem for the user.
 pub(crate) fn problem(error: &Error, what: impl fmt::Display) -> Problem {
     let found = |exit, code| Problem::new(exit, code, format_args!("{what}: {error}"));
     match error {
@@ -177,7 +177,7 @@ pub(crate) fn problem(error: &Error, what: impl fmt::Display) -> Problem {
     }
 }
 
-/// For programs.
+/// Returns the code's word for programs.
 const fn word(code: Code) -> &'static str {
     match code {
         Code::Malformed => "malformed",
@@ -203,7 +203,7 @@ const fn word(code: Code) -> &'static str {
     }
 }
 
-/// What can be done, where the node does not say it.
+/// Returns a hint where the node gives none.
 fn hint(code: Code, position: u64) -> String {
     match code {
         Code::Exists => {

@@ -1,4 +1,4 @@
-//! `quorate top`: the cluster on the whole screen of a terminal, as the page for people shows it.
+//! `quorate top`: the cluster on the whole screen of a terminal, as the web page shows it.
 
 mod app;
 mod cluster;
@@ -57,7 +57,7 @@ pub(crate) struct TopArgs {
 
 /// News, keys and signals are noticed within this time.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// What was said a moment ago grows old by itself.
+/// Interval at which ages are redrawn without news.
 const OLDER: Duration = Duration::from_secs(1);
 
 /// Runs the command.
@@ -84,7 +84,7 @@ pub(crate) fn run(args: &TopArgs, output: Output) -> Result<Exit, Problem> {
     }
 }
 
-/// There is one document of nothing that goes on, and pictures are for people.
+/// Checks for a terminal: a continuous view has no single document, and pictures are for people.
 fn check_terminal(output: Output) -> Result<(), Problem> {
     let needs = "'quorate top' needs a terminal";
     let no_terminal = |why: &str| {
@@ -103,7 +103,7 @@ fn check_terminal(output: Output) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Goes on until somebody ends it.
+/// Runs until the user quits.
 fn watch(
     screen: &mut Screen,
     news: &Receiver<News>,

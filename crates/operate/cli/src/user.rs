@@ -1,4 +1,4 @@
-//! `quorate user`: who may do what.
+//! `quorate user`: users and their rights.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -135,7 +135,8 @@ impl SetArgs {
     }
 }
 
-/// The first node that answers does it. What may have been done is asked of no other: it is said.
+/// Sends the request to the first node that answers. One of unknown outcome is sent to no other:
+/// that is reported.
 fn ask(addresses: &[String], request: Option<&UsersRequest>) -> Result<UsersView, Problem> {
     let body = request.map(|request| serde_json::to_string(request).expect("plain data"));
     let mut unreached = None;

@@ -4,14 +4,14 @@ use std::{fmt, str::FromStr, time::Duration};
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-/// What a number counts.
+/// Unit of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// Nothing but itself.
     Count,
     /// Bytes, shown in the largest unit that divides them.
     Bytes,
-    /// The same for each second.
+    /// Bytes per second, shown like bytes.
     BytesPerSecond,
     /// Kibibytes.
     KiB,
@@ -39,7 +39,8 @@ impl Unit {
     }
 }
 
-/// In the largest unit that divides it, so that a limit and what is one beyond it look different.
+/// Formats a size in the largest unit that divides it, so that a limit and a value one beyond it
+/// look different.
 fn exact_bytes(count: u64) -> String {
     let units = [("PiB", 50), ("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
     let whole = |(_, shift): &(&str, u32)| count > 0 && count.is_multiple_of(1 << shift);
@@ -53,7 +54,7 @@ fn exact_bytes(count: u64) -> String {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Number {
     least: u64,
-    /// Without one if this is the largest number there is.
+    /// Upper limit; the largest number there is means none.
     most: u64,
     unit: Unit,
 }
@@ -83,7 +84,7 @@ impl Number {
         text.parse().map_or_else(|_| text.to_owned(), |number| self.unit.show(number))
     }
 
-    /// For an argument of `clap`.
+    /// Returns a parser for an argument of `clap`.
     pub fn argument<T>(self) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static
     where
         T: TryFrom<u64>,
@@ -108,7 +109,7 @@ pub fn node_argument(text: &str) -> Result<u32, String> {
     node.ok_or_else(|| must_be("a node id (1, 2, …)", text))
 }
 
-/// What is wrong with a value, after the name under which it was given.
+/// Formats the error for a value, to follow the name under which it was given.
 pub fn must_be(what: impl fmt::Display, got: &str) -> String {
     format!("must be {what} (got {got})")
 }
@@ -123,7 +124,7 @@ pub fn seconds(text: &str) -> Option<f64> {
     })
 }
 
-/// The same within limits.
+/// Parses a duration within limits.
 #[must_use]
 pub fn duration(text: &str, least: f64, most: f64) -> Option<Duration> {
     let within = seconds(text).filter(|seconds| (least..=most).contains(seconds));

@@ -2,11 +2,11 @@
 
 use std::{fmt::Display, io, thread, time::Duration};
 
-/// How often they are looked at.
+/// Interval of checks.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Looks from now on, in a thread of this name. What is wrong is said once, and that `what` of
-/// before stays in force.
+/// Checks the files from now on, in a thread of this name. A fault is logged once, with the note
+/// that the previous `what` stay in force.
 pub(crate) fn follow<E: Display>(
     name: &str,
     what: &'static str,

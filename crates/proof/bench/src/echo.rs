@@ -193,9 +193,9 @@ impl Socket {
     }
 }
 
-/// Sends and hears at an interface of this thread's network; `begun` is called when it is measured.
-/// Messages that were lost are counted as such, and are no fault of a result: UDP and Ethernet
-/// promise nothing.
+/// Sends and receives at an interface of this thread's network; `begun` is called when it is
+/// measured. Messages that were lost are counted as such, and are no fault of a result: UDP and
+/// Ethernet promise nothing.
 pub fn run(interface: &str, asking: &Asking, begun: impl FnOnce()) -> io::Result<(Samples, u64)> {
     let socket = Socket::open(interface, asking)?;
     let mut message = socket.header(asking.server.1);

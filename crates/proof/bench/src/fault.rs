@@ -14,9 +14,9 @@ const FLUSH_MS: RangeInclusive<u64> = 1..=1000;
 pub enum Fault {
     /// Its process stands still for so long.
     Stop(Duration),
-    /// Its link carries so many percent of what it did, both ways.
+    /// Its link is reduced to this percentage of its capacity, in both directions.
     Narrow(u64),
-    /// It comes back from a kill with a disk whose flushes take this long.
+    /// A node is killed and restarted with a disk whose flushes take this long.
     SlowDisk(Duration),
 }
 

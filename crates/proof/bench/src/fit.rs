@@ -62,9 +62,9 @@ impl Point {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Parameters {
     model: Model,
-    /// Bytes that a request has in a batch besides its value.
+    /// Bytes of a request in a batch, without its value.
     request_header: f64,
-    /// Bytes that a batch has besides its requests.
+    /// Bytes of a batch, without its requests.
     batch_header: f64,
 }
 

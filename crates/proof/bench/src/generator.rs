@@ -103,7 +103,7 @@ impl<T: Send + 'static> Running<T> {
         }
     }
 
-    /// Good replies in the measured time so far.
+    /// Returns the good replies in the measured time until now.
     pub fn completed(&self) -> u64 {
         self.shared.completed.load(Ordering::Relaxed)
     }

@@ -1,8 +1,8 @@
-//! Bare programs on an emulated segment of a local network, that find out what senders get to
-//! receivers.
+//! Bare programs on an emulated segment of a local network, which measure the throughput from
+//! senders to receivers.
 //!
-//! A [`sender`] numbers its datagrams, a [`receiver`] counts what it hears and what is missing
-//! between, and [`figures`] are what a row says of all of them.
+//! A [`sender`] numbers its datagrams, a [`receiver`] counts those received and those missing
+//! between, and [`figures`] are the figures of a row on all of them.
 
 pub mod figures;
 pub mod receiver;
@@ -30,7 +30,7 @@ const HEAD_BYTES: usize = 12;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Way {
-    /// Each once, for all who hear the group.
+    /// Each once, for all receivers of the group.
     Multicast,
     /// Each to one receiver: as many times as there are receivers.
     Unicast,

@@ -71,8 +71,8 @@ pub struct Reached {
 const SENT: &str = "sent";
 const REPLIED: &str = "replied";
 
-/// A hop of a lane. What names no slot is told apart by the hop of the command that its turn met
-/// first.
+/// A hop of a lane. Hops without a slot are distinguished by the hop of the command that their turn
+/// met first.
 type Key = (usize, Hop, Hop);
 
 /// Lays the stamps of these lanes, the leader's first, under the commands; `None` if no command was

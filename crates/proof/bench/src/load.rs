@@ -260,7 +260,7 @@ impl Load {
             || now >= ends.saturating_add(self.plan.patience)
     }
 
-    /// Good replies so far.
+    /// Returns the good replies until now.
     pub fn completed(&self) -> u64 {
         self.samples.completed
     }

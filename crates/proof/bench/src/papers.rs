@@ -231,9 +231,9 @@ pub struct Figure {
     pub clients: Option<u32>,
     /// At this share of the greatest throughput.
     pub percent: Option<u32>,
-    /// With so many bare senders.
+    /// Number of bare senders.
     pub senders: Option<u32>,
-    /// To so many bare receivers.
+    /// Number of bare receivers.
     pub receivers: Option<u32>,
     /// Plane of the row to compare with, where nodes use several.
     pub beside: Option<String>,

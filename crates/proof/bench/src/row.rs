@@ -170,7 +170,7 @@ pub struct Row {
     pub wan: Option<String>,
     /// Plane of the nodes, if set.
     pub plane: Option<String>,
-    /// The devices by which they voted, if they were told to.
+    /// The devices by which they voted, if devices were requested.
     pub device: Option<OfDevice>,
     /// Packets that it dropped, all repetitions.
     pub dropped_packets: Option<u64>,

@@ -1,10 +1,10 @@
-//! What one repetition saw: latencies, counts, and the rate over time.
+//! Samples of one repetition: latencies, counts, and the rate over time.
 
 use hdrhistogram::Histogram;
 
 use crate::schedule::{Nanos, SECOND};
 
-/// Longest latency told apart; longer ones count as this.
+/// Longest latency recorded as such; longer ones count as this.
 const LATENCY_MAX: Nanos = 3600 * SECOND;
 /// Three digits: an error below 0.1 %.
 const DIGITS: u8 = 3;
@@ -37,7 +37,7 @@ impl Latencies {
         self.0.add(&other.0).expect("both have the same bounds");
     }
 
-    /// How many.
+    /// Returns the number of latencies.
     pub fn count(&self) -> u64 {
         self.0.len()
     }
@@ -52,7 +52,7 @@ impl Latencies {
         us(self.0.max())
     }
 
-    /// How many took no longer than so many microseconds.
+    /// Returns the number of latencies up to this many microseconds.
     pub fn count_to_us(&self, us: u64) -> u64 {
         self.0.count_between(0, us.saturating_mul(1000))
     }
@@ -128,11 +128,11 @@ pub struct Samples {
     pub errors: u64,
     /// Commands without a reply, at any time.
     pub lost: u64,
-    /// What the first error said.
+    /// Message of the first error.
     pub first_error: Option<String>,
     /// Commands of the measured time that the generator sent.
     pub sent: u64,
-    /// Those among them that it sent more than [`crate::load::LATE`] after their time.
+    /// Commands sent more than [`crate::load::LATE`] late, of these.
     pub late: u64,
     /// The worst of them.
     pub latest: Nanos,

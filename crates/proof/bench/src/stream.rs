@@ -1,10 +1,9 @@
-//! Load on byte streams: writes of one size, and how far the streams are durable.
+//! Load on byte streams: writes of one size, and the durable position of the streams.
 //!
-//! A write is one system call, as in the paper, unless those that are due together shall share one;
-//! and it is done when all of its bytes are durable. When which write is due, and what counts, is
-//! said by [`crate::load`], as for commands. Reading order: [`progress`] (what an acknowledgement
-//! says of writes), [`speech`] (both protocols as bytes), [`generator`] (sockets), [`figures`]
-//! (what a row says of it).
+//! A write is one system call, as in the paper, unless those that are due together share one; and
+//! it is done when all of its bytes are durable. [`crate::load`] determines when a write is due,
+//! and what counts, as for commands. Reading order: [`progress`] (writes acknowledged), [`speech`]
+//! (both protocols as bytes), [`generator`] (sockets), [`figures`] (figures of a row).
 
 pub mod figures;
 pub mod generator;
@@ -13,23 +12,23 @@ pub mod speech;
 
 use crate::samples::{Latencies, Samples};
 
-/// What a repetition saw.
+/// Result of a repetition.
 #[derive(Clone, Debug, Default)]
 pub struct Written {
-    /// Of the writes: latencies count from the moment that a write was meant for.
+    /// Samples of the writes: latencies count from the moment that a write was meant for.
     pub samples: Samples,
-    /// Of the bytes.
+    /// Acknowledgements of the bytes.
     pub acknowledged: Acknowledged,
 }
 
-/// What was acknowledged within the measured time.
+/// Acknowledgements within the measured time.
 #[derive(Clone, Debug, Default)]
 pub struct Acknowledged {
     /// Acknowledgements that said something new.
     pub count: u64,
     /// Bytes that they acknowledged.
     pub bytes: u64,
-    /// From the call that wrote to the acknowledgement, however late the call was.
+    /// Latencies from the call that wrote to the acknowledgement, however late the call was.
     pub from_call: Latencies,
 }
 

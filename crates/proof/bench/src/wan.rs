@@ -21,7 +21,7 @@ const MESSAGES: u32 = 11;
 const WARMUP: Duration = Duration::from_secs(2);
 /// Sending ends after this.
 const SENDING: Duration = Duration::from_secs(6);
-/// What a connection is for: its first byte.
+/// Purpose of a connection: its first byte.
 const ECHO: u8 = b'e';
 const SINK: u8 = b's';
 
@@ -49,7 +49,7 @@ impl Profile {
         [Self::JPAXOS, Self::HALF].into_iter().find(|profile| profile.name == name)
     }
 
-    /// What each link is like.
+    /// Returns the properties of each link.
     pub const fn law(&self) -> Law {
         self.law
     }
@@ -70,12 +70,12 @@ impl fmt::Display for Profile {
     }
 }
 
-/// What a bare program found on a link.
+/// Measurements of a link by a bare program.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Measured {
     /// 64 bytes there and back over TCP, microseconds.
     pub round_trip_us: f64,
-    /// What one TCP connection carries, without its headers.
+    /// Throughput of one TCP connection, without its headers.
     pub bytes_per_s: f64,
 }
 
@@ -86,7 +86,7 @@ impl fmt::Display for Measured {
 }
 
 impl Measured {
-    /// What [`fmt::Display`] wrote.
+    /// Parses the output of [`fmt::Display`].
     pub fn parse(text: &str) -> Option<Self> {
         let mut words = text.split_whitespace().map(str::parse::<f64>);
         let mut figure = || {
@@ -145,7 +145,7 @@ fn sink(socket: &mut TcpStream) -> io::Result<()> {
     socket.write_all(&nanos.to_le_bytes())
 }
 
-/// What had come by then.
+/// Bytes received up to a moment.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     at: u64,

@@ -18,11 +18,11 @@ use quorate_wire::frame_clients::{Name, Request, Stand, batch};
 use super::INTERFACE;
 use crate::{nodes::wait_for, shell::Failed};
 
-/// Batches of a client that are under way.
+/// Batches of a client in flight.
 const OPEN: usize = 32;
-/// So many are submitted at a time: the log of a round must stay small enough to be read.
+/// Interval of submissions: the log of a round must stay small enough to be read.
 const EVERY: Duration = Duration::from_millis(4);
-/// What is open when a round ends has an outcome within this time.
+/// Time within which batches open at the end of a round have an outcome.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// A node may take so long to answer.
 const ANSWER: Duration = Duration::from_millis(500);
@@ -30,7 +30,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// Status of an answer that is what was asked for.
 const DONE: u8 = 0;
 
-/// What all clients were told.
+/// Replies received by all clients.
 #[derive(Default)]
 pub(super) struct Told {
     pub(super) batches: Vec<Batch>,
@@ -42,7 +42,7 @@ pub(super) struct Told {
 pub(super) struct Batch {
     pub(super) name: Name,
     pub(super) number: u64,
-    /// Executed, and where, if that was heard; `None`: unknown.
+    /// Executed, and where, if that was reported; `None`: unknown.
     pub(super) outcome: Option<Option<u64>>,
     pub(super) both_ways: bool,
 }
@@ -122,7 +122,7 @@ impl ByBoth {
     }
 }
 
-/// What a client submits under a number.
+/// Returns the command that a client submits under a number.
 fn command(client: u64, number: u64) -> Vec<u8> {
     format!("client {client} command {number}").into_bytes()
 }
@@ -177,7 +177,7 @@ impl Session {
         Ok(())
     }
 
-    /// Nothing is submitted any more; what is open gets its outcome.
+    /// Submits nothing more; open batches get their outcome.
     fn end(&mut self, told: &Mutex<Told>) -> Result<(), Failed> {
         let until = Instant::now() + PATIENCE;
         while self.client.open_batches() > 0 {
@@ -217,7 +217,7 @@ impl ByConnection {
         Ok(())
     }
 
-    /// Until the node or its connection fails.
+    /// Submits until the node or its connection fails.
     fn talk(&self, number: &mut u64, stop: &AtomicBool, told: &Mutex<Told>) -> io::Result<()> {
         let mut stream = connect(self.nodes[0])?;
         while !stopped(stop) {
@@ -235,11 +235,11 @@ impl ByConnection {
     }
 }
 
-/// What clients of devices ask nodes by a connection.
+/// Connection of device clients to the nodes.
 struct Door {
     nodes: Vec<SocketAddr>,
     open: Option<TcpStream>,
-    /// That of the name that was asked for last.
+    /// Session of the name asked for last.
     session: Option<(Name, u64)>,
 }
 
@@ -248,7 +248,7 @@ impl Door {
         Self { nodes, open: None, session: None }
     }
 
-    /// Offers this batch to whom it takes for the leader. If that fails, the next one is it.
+    /// Offers this batch to the presumed leader. If that fails, the next node is it.
     fn offer(&mut self, name: Name, number: u64, command: &[u8]) -> io::Result<()> {
         let offered = self.try_to_offer(name, number, command);
         if offered.is_err() {
@@ -280,7 +280,7 @@ impl Door {
     }
 }
 
-/// What each node says is the next batch of each name, once all have applied the same.
+/// Returns the next batch of each name as each node reports it, once all have applied the same.
 pub(super) fn next_of(nodes: &Nodes, told: &Told) -> Result<Vec<(u32, Name, u64)>, Failed> {
     let mut names: Vec<Name> = told.batches.iter().map(|batch| batch.name).collect();
     names.sort_by_key(|name| (name.boot, name.origin));
@@ -320,7 +320,7 @@ fn ask(stream: &mut TcpStream, request: &Request<'_>) -> io::Result<Vec<u8>> {
     answer(stream)
 }
 
-/// What follows the status of an answer.
+/// Reads the part of a reply after the status.
 fn answer(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
     let mut length = [0; 4];
     stream.read_exact(&mut length)?;

@@ -1,5 +1,5 @@
-//! What a node's log says was executed of the batches of clients by frames: each name's in the
-//! order of their numbers, one that comes again or too early not at all.
+//! Batches of clients by frames that were executed according to a node's log: each name's in the
+//! order of their numbers, duplicates and early ones not at all.
 
 use std::{collections::BTreeMap, path::Path, process::Command};
 
@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use crate::shell::{Failed, read};
 
-/// By name: the slots of its batches.
+/// Slots of executed batches, by name.
 pub(super) struct Executed {
     slots: BTreeMap<u64, String>,
     names: BTreeMap<(u32, u32), Vec<u64>>,
@@ -62,7 +62,7 @@ impl Executed {
         Ok(Self::of_slots(slots))
     }
 
-    /// The same of what each slot holds.
+    /// Reads them from the content of each slot.
     pub(super) fn of_slots(slots: BTreeMap<u64, String>) -> Self {
         let mut executed =
             Self { slots: BTreeMap::new(), names: BTreeMap::new(), values: 0, idle: 0 };
@@ -82,7 +82,7 @@ impl Executed {
         executed
     }
 
-    /// Where its batches were executed: the first, the second, and so on.
+    /// Returns the slots where the name's batches were executed: the first, the second, and so on.
     pub(super) fn of(&self, name: Name) -> &[u64] {
         let slots = self.names.get(&(name.origin, name.boot));
         slots.map_or(&[], |slots| slots)

@@ -25,7 +25,7 @@ pub(super) fn ours() -> Result<(), Failed> {
     shell::read(&mut command).map(drop)
 }
 
-/// What a system needs besides; without a network what was fetched before has to do.
+/// Builds a system's other dependencies; without a network, those fetched earlier are used.
 pub(super) fn one(system: System, is_inside: bool) -> Result<(), Failed> {
     let name = system.name();
     match system {
@@ -66,7 +66,7 @@ fn c(source: &str, program: &str, more: &[&str]) -> Result<(), Failed> {
     shell::read(&mut command).map(drop)
 }
 
-/// From Maven Central, in the versions that the project file names.
+/// Fetches jars from Maven Central, in the versions that the project file names.
 fn jars(name: &str, lib: &Path) -> Result<(), Failed> {
     if check(name, lib).is_ok() {
         return Ok(());
@@ -82,7 +82,7 @@ fn jars(name: &str, lib: &Path) -> Result<(), Failed> {
     shell::read(&mut command).map(drop)
 }
 
-/// Whether these are the very files that were looked at when the version was chosen.
+/// Checks that these are the files that were examined when the version was chosen.
 fn check(name: &str, lib: &Path) -> Result<(), Failed> {
     if !lib.is_dir() {
         return Err(Failed(format!("{name} was not fetched")));

@@ -1,16 +1,16 @@
-//! What a daemon of Corosync is told.
+//! Configuration of a Corosync daemon.
 
 use std::fmt::Write as _;
 
 use super::{NETWORK, address};
 
-/// What was found best for as many members: bytes of a packet, packets per round of the token of
-/// all members, and of one.
+/// Best settings found for this number of members: bytes of a packet, packets per round of the
+/// token of all members, and of one.
 ///
-/// One packet of 8900 bytes holds a message of 8 KiB, and the kernel cuts it for the link; then 28
-/// are Corosync's own limit (256 000 bytes per token). Beyond, the queue of the machine overflows,
-/// which all receivers share, and members spend their time on repairs. The last line is the
-/// default.
+/// One packet of 8900 bytes holds a message of 8 KiB, and the kernel fragments it for the link;
+/// then 28 are Corosync's own limit (256 000 bytes per token). Beyond, the queue of the machine
+/// overflows, which all receivers share, and members spend their time on repairs. The last line is
+/// the default.
 const fn window(members: u32) -> (u32, u32, u32) {
     match members {
         0..=8 => (8900, 50, 28),

@@ -1,20 +1,20 @@
-//! What was measured, and what follows from it.
+//! Measurements and the figures derived from them.
 
 use std::fmt;
 
 use super::{grouped, systems::System};
 
-/// One segment, and what is sent over it.
+/// A segment, and the messages sent over it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Cell {
-    /// Of each link, per second.
+    /// Speed of each link, per second.
     pub(super) megabits: u64,
     pub(super) receivers: u32,
-    /// Of a message.
+    /// Size of a message.
     pub(super) bytes: usize,
 }
 
-/// What a turn gave.
+/// Result of a turn.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Measured {
     /// Payload that the slowest receiver got per second.
@@ -41,7 +41,7 @@ impl fmt::Display for Measured {
     }
 }
 
-/// One system, once, in one cell.
+/// A system's turn in a cell.
 #[derive(Clone, Debug)]
 pub(super) struct Turn {
     pub(super) system: System,
@@ -94,7 +94,7 @@ const TARGETS: [(&str, f64, &[System]); 2] = [
 ];
 
 impl Results {
-    /// Of the rounds that gave one.
+    /// Returns a figure of the rounds that gave one.
     pub(super) fn figure(
         &self,
         system: System,
@@ -105,7 +105,7 @@ impl Results {
         Spread::of(turns.map(|(_, measured)| figure(measured)).collect())
     }
 
-    /// What it got of what the best of others got, round by round.
+    /// Returns its ratio to the best of the others, round by round.
     pub(super) fn ratio(&self, system: System, others: &[System], cell: Cell) -> Option<Spread> {
         let best = others.iter().flat_map(|other| self.good(*other, cell));
         let best = grouped(best.map(|(round, measured)| (round, measured.slowest_mbit)));

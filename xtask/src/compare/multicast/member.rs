@@ -1,4 +1,4 @@
-//! A process of a member: where it runs, what it says and hears, and its end.
+//! A process of a member: its namespace, its input and output, and its end.
 
 use std::{
     io::{BufRead as _, BufReader, Write as _},
@@ -12,7 +12,7 @@ use std::{
 use super::{build::FORCE, made};
 use crate::shell::Failed;
 
-/// What a command in a node's namespace begins with; it ends with this process.
+/// Begins a command in a node's namespace; it ends with this process.
 pub(super) fn inside(node: u32) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "nsenter"]).arg(format!("--net=/run/netns/n{node}"));
@@ -31,9 +31,9 @@ pub(super) struct Member {
     child: Child,
     input: Option<ChildStdin>,
     said: Option<Receiver<String>>,
-    /// It says what bench-compare/README.md demands.
+    /// Prints what bench-compare/README.md demands.
     pub(super) speaks: bool,
-    /// It counts what comes.
+    /// Counts the messages received.
     pub(super) receives: bool,
 }
 

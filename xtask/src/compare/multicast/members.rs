@@ -1,8 +1,8 @@
 //! A turn of any other system: a process in each namespace, one of which sends.
 //!
-//! What they say is told in bench-compare/README.md: `up` when it is started, `ready` when it knows
-//! all others, and a receiver, at the end, how many bytes came in how many nanoseconds. A line
-//! tells the sender to begin; the end of that pipe tells everybody to stop.
+//! bench-compare/README.md describes their output: `up` when started, `ready` when a process knows
+//! all others, and of a receiver, at the end, how many bytes arrived in how many nanoseconds. A
+//! line makes the sender begin; the end of that pipe stops all processes.
 
 use std::{
     fs::{self, File},
@@ -32,13 +32,13 @@ use crate::shell::{self, Failed};
 const SENDER: u32 = 1;
 /// Java on a busy machine, thirty times.
 const START: Duration = Duration::from_secs(180);
-/// How much longer than it should a receiver may take.
+/// Extra time for a receiver beyond the expected.
 const LATE: Duration = Duration::from_secs(60);
-/// What the bare receiver throws away by itself.
+/// Warm-up that the bare receiver discards by itself.
 const BARE_WARMUP: Duration = Duration::from_millis(500);
 /// Bytes of complaints that a message shows.
 const WORDS: usize = 400;
-/// What every Java program is given.
+/// Flags of every Java program.
 const JAVA: [&str; 3] = ["-XX:+UseSerialGC", "-XX:-UsePerfData", "-Xmx256m"];
 
 /// Starts, measures, ends.
@@ -54,7 +54,7 @@ struct Group<'a> {
     wish: &'a Wish,
     system: System,
     members: u32,
-    /// Of a message.
+    /// Size of a message.
     bytes: usize,
     folder: tempfile::TempDir,
 }
@@ -122,7 +122,7 @@ impl Group<'_> {
         Ok(())
     }
 
-    /// What sends or receives in a namespace.
+    /// Returns the command that sends or receives in a namespace.
     fn command(&self, node: u32) -> Result<Command, Failed> {
         let name = self.system.name();
         let role = if node == SENDER { "sender" } else { "receiver" };
@@ -198,7 +198,7 @@ impl Group<'_> {
         Ok(Member::new(node, child))
     }
 
-    /// What processes complained about last.
+    /// Returns the processes' last error messages.
     fn last_words(&self) -> String {
         let mut all = String::new();
         for node in 1..=self.members {

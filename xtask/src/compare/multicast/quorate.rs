@@ -11,9 +11,9 @@ use super::{
 };
 use crate::shell::{self, Failed};
 
-/// Bytes of commands under way.
+/// Bytes of commands in flight.
 const UNDER_WAY: usize = 2 << 20;
-/// Those that vote at most; everybody else learns.
+/// Most members that vote; the rest are learners.
 const VOTERS: u32 = 5;
 
 /// Its links are the same; the one of the others stands idle meanwhile.
@@ -61,7 +61,7 @@ fn outstanding(size: usize) -> usize {
     (UNDER_WAY / size.max(1)).clamp(16, 16_384)
 }
 
-/// From its report for programs.
+/// Parses the figures of its JSON report.
 #[expect(clippy::cast_precision_loss, reason = "a size")]
 fn figures(document: &str, size: usize) -> Result<Measured, String> {
     let document: Value = serde_json::from_str(document).map_err(|error| error.to_string())?;

@@ -1,4 +1,4 @@
-//! One report for people and one for programs.
+//! The reports: one to read, and one for programs.
 
 use std::{fmt::Write as _, fs};
 
@@ -14,7 +14,7 @@ use super::{
 };
 use crate::shell::{self, Failed};
 
-/// What a reader has to know before comparing.
+/// Caveats for a reader of the comparison.
 const CAUTIONS: [&str; 8] = [
     "One sender, in a namespace of its own, as many receivers in one each, on the same processors; the links are emulated, and a switch in software copies for each receiver. Where all processors are busy, the figure is one of processors, not of links.",
     "Payload is what an application offered; the ceiling counts the payload of datagrams, so that headers of a system's own are a loss.",
@@ -26,7 +26,7 @@ const CAUTIONS: [&str; 8] = [
     "CPU is of all processes of a system, the load included; what the kernel does in threads of its own is part of the foreign CPU.",
 ];
 
-/// Writes both files, and prints the one for people, or what was asked for instead.
+/// Writes both files, and prints the readable one, or what was requested instead.
 pub(super) fn write(wish: &Wish, systems: &[System], results: &Results) -> Result<(), Failed> {
     let origin = Origin::now();
     let text = markdown(wish, &origin, systems, results);
@@ -220,7 +220,7 @@ fn three(spread: Option<Spread>) -> Value {
     )
 }
 
-/// As a cell of a table.
+/// Formats text as a cell of a table.
 fn line(text: &str) -> String {
     text.trim().replace('\n', " ").replace('|', "/")
 }

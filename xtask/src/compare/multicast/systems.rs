@@ -2,7 +2,7 @@
 
 use crate::shell::Failed;
 
-/// One of them, in the order of their turns.
+/// The systems, in the order of their turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum System {
     /// A sender of datagrams, and receivers that count them: the ceiling.
@@ -27,7 +27,7 @@ impl System {
         }
     }
 
-    /// What receivers are promised.
+    /// Returns the order guaranteed to receivers.
     pub(super) const fn order(self) -> &'static str {
         match self {
             Self::Bare => "none, and nothing is repaired",
@@ -70,7 +70,7 @@ impl System {
     }
 }
 
-/// Those that are named, with the ceiling; all if none is named.
+/// Returns the named systems, with the ceiling; all if none is named.
 pub(super) fn choose(names: &[String]) -> Result<Vec<System>, Failed> {
     if let Some(name) = names.iter().find(|name| named(name).is_none()) {
         let all: Vec<&str> = ALL.iter().skip(1).map(|system| system.name()).collect();

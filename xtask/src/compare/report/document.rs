@@ -53,7 +53,7 @@ pub(super) fn document(
             "errors": maxima().map(|measured| measured.errors + measured.lost).sum::<u64>(),
             "repeats": maxima().filter(|measured| measured.trouble().is_none()).count(),
             "foreign_cpu": figure(|measured| measured.foreign_cpu),
-            // No bare program has turns here; `quorate bench log` shows what is beside one.
+            // No bare program has turns here; `quorate bench log` compares with one.
             "ceiling": Value::Null,
             "ratio_to_ceiling": Value::Null,
             "rounds": results.turns_of(&id).map(turn).collect::<Vec<_>>(),

@@ -1,4 +1,4 @@
-//! The report for people.
+//! The readable report.
 
 use std::fmt::Write as _;
 
@@ -134,7 +134,7 @@ fn latency_table(systems: &[&System], results: &Results) -> String {
     out
 }
 
-/// What went wrong, and what was checked.
+/// Lists problems, and the checks made.
 fn incidents(results: &Results) -> String {
     let checked = results.turns.iter().filter_map(|turn| turn.applied);
     let sum: u64 = checked.clone().map(|applied| applied.acknowledged).sum();
@@ -181,7 +181,7 @@ fn shown(figure: Option<f64>, digits: usize) -> String {
     figure.map_or_else(|| "–".to_owned(), |figure| format!("{figure:.digits$}"))
 }
 
-/// One line of a table or a list.
+/// Formats text as one line of a table or a list.
 fn line(text: &str) -> String {
     const CHARACTERS_MAX: usize = 600;
     let text = text.replace(['\n', '\r'], " ").replace('|', "/");

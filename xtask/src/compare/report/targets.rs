@@ -1,11 +1,11 @@
-//! What we want to reach beside the others, and how far we are.
+//! Targets compared with the other systems, and their current state.
 
 use super::super::{
     figures::{Results, Spread},
     systems::System,
 };
 
-/// What throughput is held to: ours, the others (the best of them counts), the factor.
+/// Target of a throughput: ours, the others (the best of them counts), the factor.
 struct Target {
     ours: &'static str,
     others: &'static [&'static str],

@@ -6,7 +6,7 @@ use quorate_core::node_id::NodeId;
 use super::{layers::Layers, parse_node};
 use crate::output::Problem;
 
-/// What stands for an id.
+/// Value that derives the id from the host name.
 const FROM_HOSTNAME: &str = "from-hostname";
 
 /// `--node`, looked up where it is left to the machine's name.

@@ -1,4 +1,4 @@
-//! Where a setting is found: flag, then environment, then file, then default.
+//! Layers of settings: flag, then environment, then file, then default.
 
 use std::{
     collections::BTreeMap,
@@ -15,7 +15,7 @@ use crate::{
     values::{Number, must_be},
 };
 
-/// Where a value came from, for its error.
+/// Source of a value, for its error message.
 #[derive(Clone, Debug)]
 enum Source {
     Flag,
@@ -25,7 +25,7 @@ enum Source {
 }
 
 impl Source {
-    /// How far it is from who gives the command.
+    /// Returns the distance from the user who gives the command.
     const fn distance(&self) -> u8 {
         match self {
             Self::Flag => 0,
@@ -83,7 +83,7 @@ pub(super) struct Layers<'a> {
 }
 
 impl<'a> Layers<'a> {
-    /// With the file that one of them names, if one does.
+    /// Reads the layers, with the file that one of them names, if one does.
     pub(super) fn read(
         flags: &'a StartArgs,
         environment: &'a dyn Fn(&str) -> Option<String>,
@@ -111,7 +111,7 @@ impl<'a> Layers<'a> {
         Some(given(setting.default.text()?, Source::Default))
     }
 
-    /// As it was given, or by default.
+    /// Returns the text as given, or the default.
     pub(super) fn text(&self, name: &'static str) -> Option<String> {
         self.find(name).map(|given| given.text)
     }
@@ -159,7 +159,7 @@ impl<'a> Layers<'a> {
         }
     }
 
-    /// The same for an address that has a default.
+    /// Reads a required address that has a default.
     pub(super) fn required_at(
         &self,
         name: &'static str,
@@ -220,7 +220,7 @@ fn read_file(path: &Path) -> Result<BTreeMap<String, String>, Problem> {
     table.into_iter().map(entry).collect()
 }
 
-/// What a value of a TOML file is, for people.
+/// Returns the readable name of a TOML value's type.
 const fn kind(value: &toml::Value) -> &'static str {
     match value {
         toml::Value::Boolean(_) => "true or false",

@@ -1,4 +1,4 @@
-//! How nodes are to speak with each other.
+//! Settings of the transport between nodes.
 
 use std::path::Path;
 
@@ -20,10 +20,10 @@ use crate::{
 
 /// Up to a terabit.
 const SPEED: Number = Number::between(1, 1_000_000, Unit::Megabits);
-/// What the kernel keeps of datagrams.
+/// Bounds of the kernel's datagram buffer.
 const BUFFER: Number = Number::between(4, 1 << 20, Unit::KiB);
 
-/// What is said of planes.
+/// Resolves the settings of planes.
 pub(super) fn resolve(layers: &Layers<'_>) -> Result<(Wanted, Device), Problem> {
     let (way, with) = layers.required(
         "plane",
@@ -60,7 +60,7 @@ pub(super) fn resolve(layers: &Layers<'_>) -> Result<(Wanted, Device), Problem> 
     Ok((wanted, guard(device.unwrap_or(with))))
 }
 
-/// How nodes speak; and the device that they have with it if nobody says another.
+/// Parses the transport between nodes, with the default device that goes with it.
 fn parse_way(text: &str) -> Option<(Way, Device)> {
     if text == "kernel" {
         return Some((Way::Tcp, Device::Kernel));

@@ -1,4 +1,4 @@
-//! What can be said about a node: the settings, and the flags of `quorate start`.
+//! The settings of a node, and the flags of `quorate start`.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use quorate_replica::defaults;
 use super::DEFAULT_CLIENT;
 use crate::status::DEFAULT_ADMIN;
 
-/// One setting: `--name`, `QUORATE_NAME`, and the key `name` of the file.
+/// A setting: `--name`, `QUORATE_NAME`, and the key `name` of the file.
 pub(super) struct Setting {
     pub(super) name: &'static str,
     pub(super) value: &'static str,
@@ -16,7 +16,7 @@ pub(super) struct Setting {
     pub(super) default: Preset,
 }
 
-/// What holds if nobody says anything.
+/// Default of a setting.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Preset {
     /// Nothing, or what its help says.
@@ -28,7 +28,7 @@ pub(super) enum Preset {
 }
 
 impl Preset {
-    /// As it could have been given.
+    /// Returns the default as text that could be given.
     pub(super) fn text(self) -> Option<String> {
         match self {
             Self::Unset => None,
@@ -49,18 +49,18 @@ const fn setting(
 }
 
 pub(super) const CONFIG: &str = "config";
-/// Not shown in the help: nobody wants it but `quorate bench`.
+/// Hidden from the help: only `quorate bench` uses it.
 pub(super) const DISK_FLUSH_MS: &str = "disk-flush-ms";
-/// Nor this one: stamps for its picture.
+/// Hidden, too: stamps for the bench's picture.
 pub(super) const HOPS: &str = "hops";
-/// Nor this one: losses on purpose.
+/// Hidden, too: losses on purpose.
 pub(super) const PLANE_LOSS: &str = "plane-loss";
 pub(super) const PLANE_BUFFER: &str = "plane-buffer";
-/// One address for all four.
+/// Sets all four addresses.
 pub(super) const LISTEN: &str = "listen";
 /// May be given without a value.
 const THRIFTY: &str = "thrifty";
-/// So may these.
+/// These, too, may be given without a value.
 const INSECURE: &str = "insecure";
 const PLANE_TRUSTED: &str = "plane-trusted";
 /// Not shown either: small segments are for tests, which want many of them.

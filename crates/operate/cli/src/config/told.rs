@@ -1,5 +1,5 @@
-//! What a node tells others of how it was started: what nodes should have in common. No addresses,
-//! folders or files, and nothing secret: of what protects it, whether it is there.
+//! The start settings that a node reports to others: those that all nodes should share. No
+//! addresses, folders, files or secrets: of what protects secrets, only whether it is set.
 
 use std::collections::BTreeMap;
 
@@ -34,10 +34,10 @@ const OWN: [&str; 23] = [
     CONFIG,
     LOG_SEGMENT,
 ];
-/// Whether they are given is all that is said.
+/// Settings of which only the presence is reported.
 const GIVEN: [&str; 6] = ["tls", "tls-cert", "tls-key", "tls-ca", "tls-client-ca", "plane-key"];
 
-/// Of all layers.
+/// Returns the settings to report, from all layers.
 pub(super) fn told(layers: &Layers<'_>) -> BTreeMap<String, String> {
     let shared = SETTINGS.iter().filter(|one| !OWN.contains(&one.name));
     let told = shared.filter_map(|setting| {

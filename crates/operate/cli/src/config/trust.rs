@@ -1,4 +1,5 @@
-//! What keeps strangers away: certificates, or somebody's word that the network is trusted.
+//! Protection from strangers: certificates, or the operator's statement that the network is
+//! trusted.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +8,7 @@ use quorate::{Files, Protection, Trust};
 use super::layers::Layers;
 use crate::{output::Problem, values::switch};
 
-/// As it was asked for; nothing is read yet.
+/// Protection as requested; nothing is read yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Trusting {
     Loopback,
@@ -26,7 +27,7 @@ impl Trusting {
     }
 }
 
-/// What is said of certificates.
+/// Resolves the certificate settings.
 pub(super) fn resolve(layers: &Layers<'_>) -> Result<Trusting, Problem> {
     let path = |name| {
         layers.optional(name, "a path", |text| (!text.is_empty()).then(|| PathBuf::from(text)))

@@ -1,4 +1,4 @@
-//! How batch and window are chosen, as far as the operator says.
+//! Choice of batch and window, where the operator sets it.
 
 use quorate_replica::{
     limits::OPEN_BATCHES_MAX,

@@ -1,4 +1,4 @@
-//! Whether every acknowledged write is on every node, asked through the front door.
+//! Checks through the frontend that every node has every acknowledged write.
 
 use std::{
     collections::BTreeSet,
@@ -12,7 +12,7 @@ use super::load::Written;
 
 /// Keys per question.
 const KEYS: usize = 500;
-/// Between two looks at a node that is catching up.
+/// Interval of looks at a node that is catching up.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// A write that a node does not have as it was acknowledged.

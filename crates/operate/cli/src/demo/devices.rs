@@ -36,17 +36,17 @@ use parts::{BOX, Part, Parts};
 
 /// The page: one file, nothing from elsewhere.
 const HTML: &str = include_str!("devices/page.html");
-/// What buttons asked for and is not done yet.
+/// Most actions requested by buttons and not done yet.
 const ACTS_MAX: usize = 8;
-/// How long the end waits for somebody who looks at the page.
+/// Time that the end waits for a viewer of the page.
 const LAST_LOOK: Duration = Duration::from_millis(1500);
 /// A node that is asked to hand leadership over.
 const TRANSFER: Duration = Duration::from_secs(3);
 
-/// Somebody asked for the end.
+/// The user has asked to stop.
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
-/// What the demo has before its nodes.
+/// State of the demo before its nodes start.
 #[derive(Debug)]
 struct Entered {
     listener: TcpListener,
@@ -54,7 +54,7 @@ struct Entered {
     why_not: Option<String>,
 }
 
-/// What came of it.
+/// Result of the demo.
 #[derive(Debug, Serialize)]
 struct Outcome {
     acknowledged: u64,
@@ -117,8 +117,8 @@ pub(super) fn run(args: &DemoArgs, output: Output) -> Result<Exit, Problem> {
     demo.judge(shown)
 }
 
-/// Listens for browsers, and goes on in namespaces of its own where that is possible: the listener
-/// is from outside, where browsers are.
+/// Listens for browsers, and continues in namespaces of its own where that is possible: the
+/// listener is from outside, where browsers are.
 fn enter(args: &DemoArgs) -> Result<Entered, Problem> {
     if network::is_inside() {
         let listener = io::stdin().as_fd().try_clone_to_owned();
@@ -146,7 +146,7 @@ fn enter(args: &DemoArgs) -> Result<Entered, Problem> {
 }
 
 impl Demo {
-    /// Shows the group until the time is over, or somebody interrupts.
+    /// Shows the group until the time is over or the user interrupts.
     fn show(
         &mut self,
         args: &DemoArgs,
@@ -157,7 +157,8 @@ impl Demo {
         if let Some(why) = &entered.why_not {
             self.say(&format!("no programs in the kernel: {why}"));
         }
-        // What stands for hardware is to lead at first; whoever does, the demo goes on.
+        // The node that stands for hardware should lead at first; the demo continues with any
+        // leader.
         let leader = self.wait_for("a leader", |cluster| cluster.leader)?;
         let _ = self.hand_over(leader, BOX);
         let from = |node: usize| {
@@ -229,7 +230,7 @@ struct Play<'a> {
 }
 
 impl Play<'_> {
-    /// Does what buttons ask for, until it is time.
+    /// Carries out requests of buttons until the deadline.
     fn until(&mut self, until: Option<Instant>, asked: &Receiver<Act>) -> Result<(), Problem> {
         loop {
             let over = until.is_some_and(|until| Instant::now() >= until);
@@ -249,7 +250,7 @@ impl Play<'_> {
         }
     }
 
-    /// On the page, and on the terminal.
+    /// Prints an event on the page and on the terminal.
     fn tell(&self, kind: Kind, text: &str) {
         self.demo.say(text);
         self.board.say(kind, text);
@@ -265,13 +266,13 @@ impl Play<'_> {
         drop(stage);
         match result {
             Ok(Some(kind)) => self.tell(kind, &done),
-            // Somebody pressed twice.
+            // The button was pressed twice.
             Ok(None) => {}
             Err(why) => self.tell(Kind::Note, &format!("{doing}: {why}")),
         }
     }
 
-    /// What it is to the group; `None` if there was nothing to do any more.
+    /// Carries out an act and returns its kind; `None` if there was nothing left to do.
     fn carry_out(&mut self, act: Act) -> Result<Option<Kind>, String> {
         let (parts, nodes) = (&mut self.parts, &mut self.demo.nodes);
         let seen = &self.load.seen;
@@ -369,7 +370,7 @@ impl Play<'_> {
     }
 }
 
-/// What is being done, and what it is called when it is.
+/// Returns the words for an act in progress, and for the same act done.
 fn words(act: Act) -> (String, String) {
     match act {
         Act::Fail(Part::Node, node) => {

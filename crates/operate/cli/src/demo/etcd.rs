@@ -25,15 +25,15 @@ mod with {
 
     /// Keys per question.
     const KEYS: usize = 500;
-    /// Between two looks at a node that is catching up.
+    /// Interval of looks at a node that is catching up.
     const PAUSE: Duration = Duration::from_millis(20);
 
-    /// Whether this binary can.
+    /// Checks that this binary supports etcd.
     pub(in crate::demo) const fn check() -> Result<(), Problem> {
         Ok(())
     }
 
-    /// Puts keys until it is told to stop, so many at a time.
+    /// Puts keys until stopped, several at a time.
     pub(in crate::demo) fn write(writer: usize, addresses: &[String], shared: &Shared) -> Written {
         let mut done = Written { writer, ..Written::default() };
         let mut client = match Client::new(addresses, DEADLINE) {

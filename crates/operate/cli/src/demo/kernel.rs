@@ -12,13 +12,13 @@ use serde::Serialize;
 
 use crate::output::{Exit, Problem};
 
-/// Nobody else is in a network that the demo made.
+/// The demo's own network has no strangers.
 const FLAGS: [&str; 3] = ["--plane", "kernel", "--plane-trusted"];
 
-/// What devices did.
+/// Work done by devices.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Devices {
-    /// What the leader's is, in words.
+    /// Name of the leader's device, in words.
     pub(super) name: String,
     /// Slots that the device which voted most voted in, of those that its node ran with at the end.
     pub(super) votes: u64,
@@ -35,13 +35,13 @@ pub(super) fn enter() -> Result<(), Problem> {
     }
 }
 
-/// There can be no namespaces here.
+/// Describes why there can be no namespaces here.
 pub(super) fn no_network(why: &str) -> Problem {
     Problem::new(Exit::Failed, "no_network", why)
         .hint("it needs root, and the program ip; without them: quorate demo")
 }
 
-/// How the nodes are started.
+/// Builds the specifications of the nodes.
 pub(super) fn cluster(program: &Path, folder: &Path, nodes: u32) -> io::Result<Vec<Spec>> {
     Network::new(nodes)?.specs(program, folder, nodes, &FLAGS)
 }
@@ -51,13 +51,13 @@ fn all(cluster: &ClusterView) -> impl Iterator<Item = (bool, &DeviceView)> {
     views.filter_map(|view| Some((cluster.leader == Some(view.node), view.device.as_ref()?)))
 }
 
-/// The leader's, once it gives out slots.
+/// Returns the leader's device, once it allocates slots.
 pub(super) fn device(cluster: &ClusterView) -> Option<String> {
     let (_, device) = all(cluster).find(|(leads, _)| *leads)?;
     device.gives_from.map(|_| device.name.clone())
 }
 
-/// What they did, once the leader's is known.
+/// Returns the devices' work, once the leader's device is known.
 pub(super) fn devices(cluster: &ClusterView) -> Option<Devices> {
     let (_, leaders) = all(cluster).find(|(leads, _)| *leads)?;
     Some(Devices {

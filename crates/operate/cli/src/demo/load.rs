@@ -16,7 +16,7 @@ pub(super) const OPEN: usize = 8;
 /// Longer than any failover takes.
 pub(super) const DEADLINE: Duration = Duration::from_secs(20);
 
-/// What one writer did.
+/// Result of one writer.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Written {
     /// Number of the writer.
@@ -42,10 +42,10 @@ pub(crate) struct Load {
     writers: Vec<JoinHandle<Written>>,
 }
 
-/// How one writer writes, until it is told to stop.
+/// A writer's loop, which runs until stopped.
 pub(crate) type Write = fn(usize, &[String], &Shared) -> Written;
 
-/// What all writers share.
+/// State shared by all writers.
 pub(crate) struct Shared {
     stop: AtomicBool,
     acknowledged: AtomicU64,
@@ -61,7 +61,7 @@ pub(crate) struct Shared {
 }
 
 impl Load {
-    /// One writer for each list of addresses.
+    /// Starts one writer for each list of addresses.
     pub(crate) fn start(addresses: Vec<Vec<String>>, write: Write) -> Self {
         let shared = Arc::new(Shared {
             stop: AtomicBool::new(false),
@@ -91,8 +91,8 @@ impl Load {
         result
     }
 
-    /// From the kill to the first acknowledgement of a command that was sent when the leader was
-    /// gone.
+    /// Returns the time from the kill to the first acknowledgement of a command that was sent when
+    /// the leader was gone.
     pub(crate) fn failover(&self) -> Option<Duration> {
         let killed = self.shared.killed_us.load(Ordering::SeqCst);
         let first = self.shared.first_us.load(Ordering::SeqCst);
@@ -107,7 +107,7 @@ impl Load {
 }
 
 impl Shared {
-    /// Whether that was enough.
+    /// Returns whether the writers should stop.
     pub(super) fn is_over(&self) -> bool {
         self.stop.load(Ordering::SeqCst)
     }
@@ -117,7 +117,7 @@ impl Shared {
         u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX).max(1)
     }
 
-    /// What was sent then is acknowledged.
+    /// Records the acknowledgement of a write sent at `sent_us`.
     pub(super) fn acknowledge(&self, sent_us: u64) {
         self.acknowledged.fetch_add(1, Ordering::Relaxed);
         let gone = self.gone_us.load(Ordering::SeqCst);
@@ -127,7 +127,7 @@ impl Shared {
     }
 }
 
-/// To the keys of the Redis protocol.
+/// Writes to the keys of the Redis protocol.
 pub(crate) fn write(writer: usize, addresses: &[String], shared: &Shared) -> Written {
     let options = Options {
         deadline: DEADLINE,
@@ -156,7 +156,7 @@ pub(crate) fn write(writer: usize, addresses: &[String], shared: &Shared) -> Wri
                 done.acknowledged.push(number);
                 shared.acknowledge(sent_us);
             }
-            // Sent, but not acknowledged: nobody was promised anything.
+            // Sent, but not acknowledged: no promise was made.
             Err(
                 error @ (Error::Unknown(_) | Error::NotExecuted(_) | Error::SessionLost { .. }),
             ) => {

@@ -17,18 +17,18 @@ use super::{
 };
 use crate::output::{Problem, progress};
 
-/// Throughput is counted in windows of this length, and drawn for so many of them together.
+/// Length of the windows in which throughput is counted, and number of them drawn together.
 const WINDOW: Duration = Duration::from_millis(100);
 const DRAWN: usize = 5;
 /// The longest bar, in characters.
 const BAR: u64 = 40;
 
-/// What came of it.
+/// Result of the demo.
 #[derive(Debug, Serialize)]
 pub(super) struct Outcome {
     written: u64,
     acknowledged: u64,
-    /// Writes that a client was told an error of.
+    /// Writes for which a client received an error.
     errors: u64,
     lost: u64,
     replaced: Vec<Exchanged>,
@@ -50,7 +50,7 @@ struct Exchanged {
 }
 
 impl Outcome {
-    /// Writes that were lost, or of which nobody can say what became of them.
+    /// Returns the number of writes that were lost or whose outcome is unknown.
     pub(super) const fn missing(&self) -> u64 {
         self.lost + self.errors
     }
@@ -133,7 +133,7 @@ fn say(started: Instant, text: &str) {
     progress(&format!("{seconds:5.1} s  {text}"));
 }
 
-/// Draws the throughput until told to stop; says the rates of all windows.
+/// Draws the throughput until stopped; returns the rates of all windows.
 fn draw(load: &Load, started: Instant, stop: &AtomicBool) -> Vec<u64> {
     let mut windows = Vec::new();
     let (mut before, mut from) = (load.acknowledged(), Instant::now());

@@ -26,20 +26,20 @@ use crate::{output::Problem, stream::problem};
 
 /// The stream.
 const NAME: &str = "demo";
-/// Of the file that is made.
+/// Size of the file that is made.
 const FILE_BYTES: u64 = 64 << 20;
 /// Most bytes that are read at a time.
 const PIECE: usize = 256 << 10;
 /// Most bytes that are sent and not known to be durable: so near to the middle the leader dies.
 const BUFFER: usize = 8 << 20;
 
-/// What came of it.
+/// Result of the demo.
 #[derive(Debug, Serialize)]
 pub(super) struct Outcome {
     bytes: u64,
     seconds: f64,
     killed: u32,
-    /// From the kill to the first byte that became durable through another node.
+    /// Time from the kill to the first byte that became durable through another node.
     failover_ms: Option<u64>,
     reconnects: u64,
     leader: u32,
@@ -48,11 +48,11 @@ pub(super) struct Outcome {
     folder: Option<PathBuf>,
 }
 
-/// What a node has of the stream.
+/// State of the stream on one node.
 #[derive(Debug, Serialize)]
 struct Compared {
     node: u32,
-    /// So many bytes are those of the file, from the first on.
+    /// Bytes equal to the file's, from the first on.
     equal: u64,
     /// Bytes of the file that it does not have as they are, or has beyond.
     lost: u64,
@@ -161,7 +161,7 @@ impl Demo {
         Ok(path)
     }
 
-    /// What each node has by itself, beside the file.
+    /// Compares each node's own copy of the stream with the file.
     fn compare_streams(&self, path: &Path) -> Result<Vec<Compared>, Problem> {
         let mut compared = Vec::new();
         for node in self.nodes.all() {
@@ -187,7 +187,7 @@ fn open(path: &Path) -> Result<(BufReader<File>, u64), Problem> {
     opened.map_err(|error| Problem::io(format_args!("open {}", path.display()), &error))
 }
 
-/// The next bytes of the file, so many or all that there are.
+/// Copies up to `most` of the next bytes of the file.
 fn copy(file: &mut BufReader<File>, writer: &mut StreamWriter, most: u64) -> Result<(), Problem> {
     let copied = io::copy(&mut file.take(most), writer);
     copied.map(drop).map_err(|error| match Error::of(&error) {
@@ -196,7 +196,7 @@ fn copy(file: &mut BufReader<File>, writer: &mut StreamWriter, most: u64) -> Res
     })
 }
 
-/// How many bytes are equal from the first on, and how many the stream has.
+/// Returns the number of bytes equal from the first on, and the length of the stream.
 fn compare(stream: &mut StreamReader, file: &mut BufReader<File>) -> io::Result<(u64, u64)> {
     let (mut equal, mut same, mut had) = (0, true, 0);
     loop {
@@ -221,8 +221,8 @@ fn compare(stream: &mut StreamReader, file: &mut BufReader<File>) -> io::Result<
     }
 }
 
-/// When the first byte became durable on a later connection than the first so many. What the dead
-/// leader had said is still heard on its own.
+/// Returns when the first byte became durable on a connection after the first `connections`.
+/// Replies of the dead leader still arrive on its own.
 fn first_elsewhere(watch: &Watch, connections: u64, over: &AtomicBool) -> Option<Instant> {
     let mut known = None;
     loop {
@@ -241,7 +241,7 @@ fn first_elsewhere(watch: &Watch, connections: u64, over: &AtomicBool) -> Option
     }
 }
 
-/// Tells the progress as long as it lives.
+/// Draws the progress until dropped.
 struct Drawing {
     stop: Arc<AtomicBool>,
     thread: Option<thread::JoinHandle<()>>,

@@ -19,7 +19,7 @@ use crate::output::{self, Exit, Problem};
 const TRANSFER_WAIT: Duration = Duration::from_secs(15);
 /// Leadership has moved by then, or will not.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Between two looks.
+/// Interval of looks.
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// A node that does not lead, or would not.
@@ -27,11 +27,11 @@ const PAUSE: Duration = Duration::from_millis(200);
 pub(super) struct Drained {
     /// Which.
     node: u32,
-    /// Who leads.
+    /// The leader.
     leader: Option<u32>,
     /// The priority that it had, if that had to be lowered.
     priority_was: Option<u32>,
-    /// Whether nothing was done.
+    /// Nothing was changed.
     dry_run: bool,
 }
 
@@ -85,7 +85,7 @@ fn too_high(view: &MembersView, node: u32) -> Result<Option<u32>, Problem> {
     Ok(above.then_some(listed.priority))
 }
 
-/// Until somebody else leads, who is returned.
+/// Waits until another node leads, and returns it.
 fn move_away(group: &mut Group, node: u32) -> Result<u32, Problem> {
     let until = Instant::now() + PATIENCE;
     let mut problem =

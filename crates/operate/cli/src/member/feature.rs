@@ -27,16 +27,16 @@ pub(crate) struct FeatureArgs {
     dry_run: bool,
 }
 
-/// What is shown.
+/// Output of the command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct Shown {
-    /// Whether this call raised it.
+    /// This call raised the level.
     raised: bool,
-    /// Who says the rest.
+    /// Node that reported the rest.
     node: u32,
     #[serde(flatten)]
     level: LevelView,
-    /// Whether the release before may be installed again.
+    /// The previous release may be installed again.
     downgrade: bool,
 }
 
@@ -56,7 +56,8 @@ pub(super) fn run(args: &FeatureArgs, output: Output) -> Result<Exit, Problem> {
 }
 
 impl Shown {
-    /// As the leader says, who knows what holds the next level back; else whoever has applied most.
+    /// Reads the view of the leader, which knows what holds the next level back; else of the node
+    /// that has applied most.
     fn of(cluster: &ClusterView, raised: bool) -> Result<Self, Problem> {
         let views = || cluster.nodes.iter().filter_map(Answer::view);
         let leader = views().find(|view| Some(view.node) == cluster.leader);

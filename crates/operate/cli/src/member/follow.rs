@@ -1,4 +1,5 @@
-//! A plan from the moment it is taken to its end: each era as it comes into force, whoever leads.
+//! Follows a plan from its acceptance to its end: each era as it comes into force, under any
+//! leader.
 
 use std::{
     thread,
@@ -18,26 +19,26 @@ use super::{
 };
 use crate::output::{self, Exit, Output, Problem};
 
-/// Between two looks.
+/// Interval of looks.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Nobody has answered for so long: the command gives up, the plan does not.
+/// Time without an answer from any node after which the command gives up; the plan does not.
 const SILENCE: Duration = Duration::from_secs(60);
 
-/// How a plan ended, or where it is.
+/// Result of a plan, or its current state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Ended {
     /// `reached`, `nothing_to_do` or `planned`.
     pub(super) result: &'static str,
     /// Its number.
     pub(super) plan: Option<u64>,
-    /// What it was to do.
+    /// The steps of the plan.
     pub(super) steps: Vec<StepView>,
     /// Eras that came into force meanwhile.
     pub(super) eras: Vec<EraView>,
     /// The era that it is now.
     pub(super) era: u64,
-    /// [era-9] Whether who left may be switched off; null if nobody leaves, or nobody waited for
-    /// it.
+    /// [era-9] The removed node may be switched off; null if no node leaves, or the command did not
+    /// wait for it.
     pub(super) settled: Option<bool>,
 }
 
@@ -45,12 +46,12 @@ pub(super) struct Ended {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct EraView {
     pub(super) era: u64,
-    /// Null if nobody saw it.
+    /// Null if the configuration was not seen.
     pub(super) weights: Option<Vec<WeightView>>,
 }
 
 impl Ended {
-    /// It was so already.
+    /// The request was satisfied already.
     pub(super) fn nothing_to_do(group: &mut Group) -> Result<Self, Silent> {
         let era = group.glance()?.newest().era;
         Ok(Self {
@@ -63,7 +64,7 @@ impl Ended {
         })
     }
 
-    /// It goes on without somebody who waits, or would.
+    /// The plan continues without the command waiting for it, or would.
     pub(super) fn underway(plan: Option<u64>, steps: Vec<StepView>, era: u64) -> Self {
         Self { result: "planned", plan, steps, eras: Vec::new(), era, settled: None }
     }
@@ -77,19 +78,19 @@ pub(super) struct Follower {
     /// The era in which it was made.
     from: u64,
     eras: Vec<EraView>,
-    /// What it waits for.
+    /// Progress that the plan waits for.
     waits: Option<Progress>,
     output: Output,
 }
 
-/// Where a plan is.
+/// State of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Not seen yet, or under way.
+    /// Not seen yet, or in flight.
     Open,
     Reached,
     Cancelled,
-    /// It has ended, and so has another one since; or another one is under way.
+    /// Has ended, and another one since, or another one is in flight.
     Passed,
 }
 
@@ -98,7 +99,7 @@ impl Follower {
         Self { plan, steps, from, eras: Vec::new(), waits: None, output }
     }
 
-    /// To its end. `request` is what was asked for.
+    /// Follows a plan to its end. `request` is the request that made it.
     pub(super) fn follow(
         &mut self,
         group: &mut Group,
@@ -177,7 +178,7 @@ impl Follower {
             .hint("'quorate member list' shows the current members")
     }
 
-    /// Somebody else's plan came since: whether this one was reached shows in what is left to do.
+    /// Another plan was made since: the steps left show whether this one was reached.
     fn passed(&mut self, group: &mut Group, request: &MembersRequest) -> Result<Ended, Problem> {
         let again = MembersRequest { dry_run: true, ..request.clone() };
         if matches!(group.ask(&again), Ok(Asked::NothingToDo)) {
@@ -201,7 +202,8 @@ fn state(view: &MembersView, plan: u64) -> State {
     }
 }
 
-/// [era-9] Waits until who left may be switched off. Later plans settle what earlier ones did.
+/// [era-9] Waits until the removed node may be switched off. Later plans settle what earlier ones
+/// did.
 pub(super) fn settle(
     group: &mut Group,
     plan: Option<u64>,
@@ -241,7 +243,7 @@ impl Patience {
         Self { heard: Instant::now() }
     }
 
-    /// What was seen; `None`: nobody answers at the moment.
+    /// Takes the result of a look; `None`: no node answers at the moment.
     fn take(&mut self, seen: Result<Seen, Silent>) -> Result<Option<Seen>, Problem> {
         match seen {
             Ok(seen) => {

@@ -1,5 +1,5 @@
-//! The nodes of the cluster as operators reach them: whom to ask, and whom next if that one is
-//! gone.
+//! The nodes of the cluster as operators reach them: the node to ask, and the next one if that one
+//! is gone.
 
 use std::{
     collections::BTreeSet,
@@ -15,43 +15,43 @@ use quorate_admin::{
 
 use crate::output::{Exit, Problem};
 
-/// One node has this long to say who belongs to the cluster.
+/// Time for one node to report the cluster's members.
 const LOOK_WAIT: Duration = Duration::from_secs(3);
 /// Longer than a node waits for what it was asked.
 const ASK_WAIT: Duration = Duration::from_secs(15);
 /// Leaders change, and nodes restart; after this it is something else.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Between two attempts.
+/// Pause between attempts.
 const PAUSE: Duration = Duration::from_millis(200);
-/// A leader that has applied so much less than another node has an old table.
+/// A leader that has applied this many slots less than another node has an old table.
 const FAR_SLOTS: u64 = 4096;
 /// Nodes that are asked at most; a hostile members list must not start a flood.
 const PLACES_MAX: usize = 64;
 
-/// Where the nodes are.
+/// Addresses of the nodes.
 #[derive(Debug)]
 pub(super) struct Group {
     /// Admin addresses, those that were given first.
     places: Vec<String>,
     /// The cluster that answered first; nodes of others are none of ours.
     cluster: Option<String>,
-    /// Who led when somebody was asked last.
+    /// The leader's address at the last look.
     led_at: Option<String>,
 }
 
-/// What the nodes that answer say, at least one.
+/// Answers of the nodes, at least one.
 #[derive(Debug)]
 pub(super) struct Seen(Vec<(String, MembersView)>);
 
 impl Seen {
-    /// Whom the highest ballot names.
+    /// Returns the leader named by the highest ballot.
     pub(super) fn leader(&self) -> Option<u32> {
         let claims = self.0.iter().filter_map(|(_, view)| Some((view.ballot, view.leader?)));
         claims.max().map(|(_, leader)| leader)
     }
 
     /// Returns the view of the leader, which knows most; that of the node that has applied most if
-    /// the leader does not answer, or is far behind with that.
+    /// the leader does not answer, or lags far in that.
     pub(super) fn newest(&self) -> &MembersView {
         let leader = self.leader();
         let views = || self.0.iter().map(|(_, view)| view);
@@ -62,7 +62,7 @@ impl Seen {
             .unwrap_or(most)
     }
 
-    /// Where operators ask this node, as far as anybody knows.
+    /// Returns the admin address of this node, if known.
     pub(super) fn admin_of(&self, node: u32) -> Option<String> {
         let own = self.0.iter().find(|(_, view)| view.node == node);
         let told = || {
@@ -72,7 +72,7 @@ impl Seen {
         own.map(|(place, _)| place.clone()).or_else(told)
     }
 
-    /// Every node that somebody is connected to, and where.
+    /// Returns the admin address of every node that any node is connected to.
     fn admins(&self) -> impl Iterator<Item = &String> {
         let listed = self.0.iter().flat_map(|(_, view)| &view.nodes);
         listed.filter_map(|listed| listed.admin.as_ref())
@@ -92,7 +92,7 @@ impl Group {
         self.places.clone()
     }
 
-    /// Asks everybody who is known, and whom they name.
+    /// Asks all known nodes, and those they name.
     pub(super) fn look(&mut self) -> Result<Seen, Silent> {
         let asked = self.places.len();
         let (mut seen, mut silent) = self.ask_all(0);
@@ -109,7 +109,7 @@ impl Group {
         Ok(seen)
     }
 
-    /// The same with one question as long as the leader stays, for who asks again and again.
+    /// Looks with one question as long as the leader stays, for repeated calls.
     pub(super) fn glance(&mut self) -> Result<Seen, Silent> {
         let leader = self.led_at.clone();
         let view = leader.and_then(|place| Some((place.clone(), view(&place).ok()?)));
@@ -151,8 +151,8 @@ impl Group {
         *self.cluster.get_or_insert_with(|| view.cluster.clone()) == view.cluster
     }
 
-    /// Asks the leader, or any node for what any node takes; goes on when leaders change. What may
-    /// or may not have been done is asked for again: that is harmless.
+    /// Asks the leader, or any node where any can answer; continues when leaders change. A request
+    /// of unknown outcome is sent again: that is harmless.
     pub(super) fn ask(&mut self, request: &MembersRequest) -> Result<Asked, Problem> {
         let body = serde_json::to_string(request).expect("plain data");
         let until = Instant::now() + PATIENCE;
@@ -181,7 +181,7 @@ impl Group {
                 return Err(problem);
             }
             thread::sleep(PAUSE);
-            // Nobody answers for a moment: those who did are asked again.
+            // No node answers for a moment: those that did are asked again.
             if let Ok(now) = self.look() {
                 seen = now;
             }
@@ -189,7 +189,7 @@ impl Group {
     }
 }
 
-/// The leader; behind it the others, for what is no plan.
+/// Returns the leader; after it the others, for requests without a plan.
 fn candidates(seen: &Seen, request: &MembersRequest) -> Vec<String> {
     let leader = seen.leader();
     let first = leader.and_then(|leader| seen.admin_of(leader));
@@ -216,7 +216,7 @@ fn no_leader() -> Problem {
         .hint("'quorate status' shows which nodes are missing")
 }
 
-/// Whether the same may be taken a moment later, or by another node.
+/// Returns whether the same request may succeed a moment later, or at another node.
 fn is_passing(code: &str) -> bool {
     const PASSING: [&str; 11] = [
         "not_leader",

@@ -1,14 +1,14 @@
-//! Members and plans for people.
+//! Members and plans in readable form.
 
 use quorate_admin::members::{ListedView, MembersView, StepView, WeightView};
 
 use super::follow::{Ended, EraView};
 use crate::output::table;
 
-/// It was so already.
+/// The request was satisfied already.
 pub(super) const NOTHING_TO_DO: &str = "nothing to do";
 
-/// Everybody in a table, and what is under way below it.
+/// Formats all members as a table, with the changes in flight below it.
 pub(super) fn list(view: &MembersView, leader: Option<u32>) -> String {
     let head = ["node", "role", "weight", "priority", "lag", "state", "peer"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
@@ -63,7 +63,7 @@ fn row(listed: &ListedView, leader: Option<u32>) -> Vec<String> {
     ]
 }
 
-/// The steps of a plan, with the weights behind each.
+/// Formats the steps of a plan, with the weights after each.
 pub(super) fn steps(steps: &[StepView]) -> String {
     let head = ["step", "change", "weights"].map(str::to_owned).to_vec();
     let row = |(at, step): (usize, &StepView)| {
@@ -93,7 +93,7 @@ pub(super) fn era(view: &EraView) -> String {
     }
 }
 
-/// Nobody waits for it.
+/// Formats a plan that the command does not wait for.
 pub(super) fn underway(plan: Option<u64>) -> String {
     match plan {
         Some(plan) => {

@@ -20,7 +20,7 @@ use crate::{
     password,
 };
 
-/// What is in a snapshot: what `etcdutl snapshot status` says, and more.
+/// Contents of a snapshot: the fields of `etcdutl snapshot status`, and more.
 #[derive(Clone, Debug, Serialize)]
 struct Status {
     /// CRC-32C of all buckets, in hexadecimal digits.
@@ -30,16 +30,16 @@ struct Status {
     total_key: u64,
     /// Bytes of all pages.
     total_size: u64,
-    /// Of etcd; empty below 3.6.
+    /// Version of etcd; empty below 3.6.
     version: String,
     /// History before this revision was given up; -1 if none was.
     compacted: i64,
     leases: usize,
     users: usize,
     roles: usize,
-    /// Clients have to say who they are.
+    /// Clients have to authenticate.
     auth_enabled: bool,
-    /// A SHA-256 behind the data matches them; `false`: there is none.
+    /// A SHA-256 after the data matches them; `false`: there is none.
     checksum: bool,
 }
 
@@ -100,7 +100,8 @@ pub(super) fn run(args: &RestoreArgs, path: &Path, output: Output) -> Result<Exi
     Ok(Exit::Done)
 }
 
-/// The hash of root's new password. Where clients have to log in, somebody must be able to.
+/// Returns the hash of root's new password. Where clients have to log in, at least one user must be
+/// able to.
 fn root_hash(args: &RestoreArgs, contents: &Contents<'_>) -> Result<Option<String>, Problem> {
     match &args.root_password_file {
         Some(file) => {

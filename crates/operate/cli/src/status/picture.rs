@@ -1,4 +1,4 @@
-//! `quorate status --watch`, drawn: who there is, how far, how fast, and what is under way.
+//! Drawing of `quorate status --watch`: members, their progress, throughput, and changes in flight.
 
 use quorate_admin::{
     members::UnderwayView,
@@ -13,14 +13,14 @@ use super::{
 
 /// Cells of a bar.
 const BAR: usize = 24;
-/// Columns before what is said of a node on a line of its own.
+/// Columns before a node's details on a line of their own.
 const INDENT: usize = 8;
 
-/// What is drawn.
+/// Content of the picture.
 pub(super) struct Picture<'a> {
     pub(super) cluster: &'a ClusterView,
     pub(super) rates: &'a Rates,
-    /// The steps of the plan under way, if somebody has said them.
+    /// The steps of the plan in flight, if known.
     pub(super) steps: Option<&'a UnderwayView>,
     /// Colours are for terminals.
     pub(super) colours: bool,
@@ -71,7 +71,7 @@ impl Picture<'_> {
         }
     }
 
-    /// How fast the cluster goes, and went.
+    /// Formats the cluster's throughput, now and before.
     fn pulse(&self) -> String {
         let slots = decided(self.cluster);
         let Some(rate) = self.rates.decided.back() else {
@@ -140,7 +140,7 @@ impl Picture<'_> {
         row
     }
 
-    /// What a node is sent, and what it keeps.
+    /// Formats the traffic to a node, and its storage.
     fn flows(&self, view: &NodeView) -> String {
         let mut said = Vec::new();
         let applied = self.rates.applied.get(&view.node);
@@ -170,8 +170,8 @@ impl Picture<'_> {
         leader.members.iter().find(|member| member.node == node)
     }
 
-    /// Where a node is within the leader's log: full is level, empty can be helped by a snapshot
-    /// only.
+    /// Draws the position of a node within the leader's log: full is caught up, empty needs a
+    /// snapshot.
     fn level(&self, view: &NodeView) -> String {
         let mut views = self.cluster.nodes.iter().filter_map(Answer::view);
         let leader = views.find(|view| Some(view.node) == self.cluster.leader);
@@ -210,12 +210,12 @@ impl Picture<'_> {
     }
 }
 
-/// Whether a node is to have everything that was decided.
+/// Returns whether a node should have everything that was decided.
 fn has_all(view: &NodeView) -> bool {
     view.role != "auxiliary" && !view.removed
 }
 
-/// A node's line, and what is said below it.
+/// A node's line, and the details below it.
 struct Row {
     mark: &'static str,
     colour: Colour,

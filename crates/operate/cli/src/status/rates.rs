@@ -1,4 +1,4 @@
-//! How fast a watched cluster goes: what changed between two looks at it.
+//! Rates of a watched cluster: changes between two looks at it.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -22,7 +22,7 @@ pub(super) struct Rates {
     pub(super) sent: BTreeMap<u32, u64>,
 }
 
-/// What only grows, as long as the same processes say it.
+/// Counters that only grow, as long as the same processes report them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Counters {
     leader: Option<u32>,

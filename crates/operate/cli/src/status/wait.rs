@@ -15,14 +15,15 @@ use serde_json::Value as Json;
 
 use crate::output::{Exit, Problem};
 
-/// Between two looks.
+/// Interval of looks.
 const PAUSE: Duration = Duration::from_millis(200);
 /// A node has so long to say whether it serves.
 const WAIT: Duration = Duration::from_secs(3);
-/// What `/ready` answers when a node serves.
+/// HTTP status of `/ready` when a node serves.
 const READY: u16 = 200;
 
-/// What the nodes say once all of them serve; an error that says what is missing after so long.
+/// Waits until all nodes serve and returns their views; after `at_most`, an error that says what is
+/// missing.
 pub(super) fn wait(admin: &[String], at_most: Duration) -> Result<ClusterView, Problem> {
     crate::signals::exit_when_interrupted()?;
     let until = Instant::now() + at_most;
@@ -30,7 +31,7 @@ pub(super) fn wait(admin: &[String], at_most: Duration) -> Result<ClusterView, P
     loop {
         let missing = match look(admin) {
             Ok(cluster) => match cluster.nodes.iter().find_map(missing) {
-                // What they say now: they told of themselves before they served.
+                // Their views of now: the earlier ones are of before they served.
                 None => return Ok(look(admin)?),
                 Some(missing) => missing,
             },

@@ -16,12 +16,12 @@ use quorate_admin::{
 use super::{picture::Picture, plan_of, rates::Rates};
 use crate::output::{self, Exit, Output, Problem};
 
-/// Between two looks.
+/// Interval of looks.
 const PAUSE: Duration = Duration::from_secs(1);
 /// The leader has so long to say what is left of a plan.
 const WAIT: Duration = Duration::from_secs(1);
 
-/// Goes on until it is interrupted, or nobody reads what it prints.
+/// Repeats until it is interrupted, or its output is no longer read.
 pub(super) fn watch(admin: &[String], output: Output) -> Result<Exit, Problem> {
     crate::signals::exit_when_interrupted()?;
     let terminal = io::stdout().is_terminal();
@@ -61,7 +61,7 @@ pub(super) fn watch(admin: &[String], output: Output) -> Result<Exit, Problem> {
     }
 }
 
-/// What is left of the plan under way; the leader goes by it.
+/// Returns the remaining steps of the plan in flight, which the leader follows.
 fn steps(cluster: &ClusterView) -> Option<UnderwayView> {
     plan_of(cluster)?;
     let mut views = cluster.nodes.iter().filter_map(Answer::view);
@@ -72,13 +72,14 @@ fn steps(cluster: &ClusterView) -> Option<UnderwayView> {
     response.json::<MembersView>().ok()?.plan
 }
 
-/// It may be that all are stopped for a moment: that is shown, and looking goes on.
+/// Formats the case that no node answers. All may be stopped for a moment: this is shown, and
+/// watching continues.
 fn nobody(reasons: &[String]) -> String {
     format!("no node answers\n\n{}", reasons.join("\n"))
 }
 
-/// On a terminal a picture takes the place of the one before, line by line and without flickering;
-/// what is too long is cut. Elsewhere they follow each other.
+/// Formats the next picture. On a terminal it takes the place of the one before, line by line and
+/// without flickering; what is too long is cut. Elsewhere they follow each other.
 fn framed(drawn: &str, terminal: bool, first: bool) -> String {
     match (terminal, first) {
         (true, _) => {

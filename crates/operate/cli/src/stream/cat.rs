@@ -15,7 +15,7 @@ use serde::Serialize;
 use super::{Place, problem};
 use crate::output::{Exit, Output, Problem, progress, reader_goes_within};
 
-/// How long one look for a reader that has gone takes.
+/// Duration of one wait for the reader to go.
 const LOOK: Duration = Duration::from_secs(3600);
 
 /// Flags.
@@ -36,7 +36,7 @@ pub(crate) struct CatArgs {
     place: Place,
 }
 
-/// What was given out.
+/// Bytes that were printed.
 #[derive(Serialize)]
 struct Given<'a> {
     name: &'a str,
@@ -62,7 +62,7 @@ pub(super) fn run(args: &CatArgs, output: Output) -> Result<Exit, Problem> {
     }
 }
 
-/// `None` if nobody reads any more, which is no error.
+/// Prints the stream; `None` if the output is no longer read, which is no error.
 fn give(args: &CatArgs) -> Result<Option<Given<'_>>, Problem> {
     let CatArgs { name, from, .. } = args;
     let to = args.to.unwrap_or(u64::MAX);
@@ -110,7 +110,8 @@ fn give(args: &CatArgs) -> Result<Option<Given<'_>>, Problem> {
     }))
 }
 
-/// Somebody who waits for bytes that may never come learns otherwise that nobody wants them.
+/// Ends the process once its output is no longer read: while it waits for bytes that may never
+/// arrive, no write would reveal that.
 fn end_with_reader() -> io::Result<()> {
     let watch = || {
         while !reader_goes_within(LOOK) {}

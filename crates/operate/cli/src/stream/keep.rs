@@ -1,11 +1,11 @@
-//! How much of a stream is kept, as users say it and see it.
+//! Retention of a stream, as users write and see it.
 
 use quorate_admin::units;
 use quorate_client::stream::{Error, Keep, Streams};
 
 use crate::values::must_be;
 
-/// One bound of two; without a number, none.
+/// A bound of bytes or time; without a number, none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Bound(Option<u64>);
 
@@ -42,7 +42,7 @@ pub(super) fn parse_age(text: &str) -> Result<Bound, String> {
         .ok_or_else(|| must_be("an age such as 7d, 12h, 30m, 90s or 500ms, or forever", text))
 }
 
-/// An age as it is said.
+/// Formats an age.
 fn age(ms: u64) -> String {
     let whole = |(_, unit): &&(&str, u64)| ms.is_multiple_of(*unit);
     let found = UNITS.iter().find(whole);

@@ -1,4 +1,4 @@
-//! How far a writer is, on standard error.
+//! Progress of a writer, on standard error.
 
 use std::{
     collections::VecDeque,
@@ -14,32 +14,32 @@ use quorate_admin::{
 };
 use quorate_client::stream::Watch;
 
-/// Between two looks.
+/// Interval of reports.
 const EVERY: Duration = Duration::from_millis(200);
-/// The rate is that of so much time.
+/// Time over which the rate is measured.
 const SPAN: Duration = Duration::from_secs(3);
 
-/// Tells it until it is dropped.
+/// Reports progress until dropped.
 #[derive(Debug)]
 pub(super) struct Progress {
     end: Option<Sender<()>>,
     telling: Option<JoinHandle<()>>,
 }
 
-/// What is told.
+/// Progress at a moment.
 #[derive(Clone, Copy, Debug)]
 struct Sample {
-    /// Where the first byte of this writer is.
+    /// Position of the first byte of this writer.
     first: u64,
     durable: u64,
     written: u64,
-    /// Where the last one will be, if that is known.
+    /// Position of the end, if known.
     end: Option<u64>,
     bytes_per_second: u64,
 }
 
 impl Progress {
-    /// `end`: behind the last byte that will be written, if that is known.
+    /// Starts the reports. `end`: position after the last byte that will be written, if known.
     pub(super) fn start(watch: Watch, end: Option<u64>) -> io::Result<Self> {
         let (sender, ended) = channel::<()>();
         let tell = move || {

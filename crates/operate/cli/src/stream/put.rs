@@ -74,11 +74,11 @@ pub(crate) struct PutArgs {
     place: Place,
 }
 
-/// What was done.
+/// Result of the command.
 #[derive(Debug, Serialize)]
 struct Report {
     name: String,
-    /// Those of this run.
+    /// Bytes of this run.
     bytes: u64,
     /// All of the stream below is durable.
     position: u64,
@@ -101,7 +101,7 @@ impl Report {
     }
 }
 
-/// What a signal finds.
+/// State of a running command, for the signal handler.
 #[derive(Debug, Default)]
 struct Underway {
     name: String,
@@ -216,7 +216,7 @@ fn made_name() -> Result<String, Problem> {
 }
 
 impl Underway {
-    /// What an interrupted user has to know.
+    /// Reports to an interrupted user what is durable and how to continue.
     fn tell(&self, output: Output) {
         let name = &self.name;
         let what = match &self.watch {

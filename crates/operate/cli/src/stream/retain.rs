@@ -26,13 +26,13 @@ pub(crate) struct RetainArgs {
     place: Place,
 }
 
-/// What was done.
+/// Result of the command.
 #[derive(Serialize)]
 struct Retained<'a> {
     name: &'a str,
     keep_bytes: Option<u64>,
     keep_ms: Option<u64>,
-    /// Where the stream starts now; what is too much is forgotten a moment later.
+    /// New start of the stream; the surplus is deleted a moment later.
     start: u64,
 }
 

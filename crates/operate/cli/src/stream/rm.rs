@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::{OneStream, problem};
 use crate::output::{Exit, Output, Problem};
 
-/// What was done.
+/// Result of the command.
 #[derive(Serialize)]
 struct Removed<'a> {
     name: &'a str,

@@ -18,11 +18,11 @@ pub(crate) struct TrimArgs {
     place: Place,
 }
 
-/// What was done.
+/// Result of the command.
 #[derive(Serialize)]
 struct Trimmed<'a> {
     name: &'a str,
-    /// Where the stream starts now.
+    /// New start of the stream.
     start: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What is shown, and what keys change of that.
+//! State of the screen, and its changes by keys.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use super::{
     history::{History, state},
 };
 
-/// What fills the screen.
+/// Views of the screen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum View {
     Overview,
@@ -41,7 +41,7 @@ impl View {
     }
 }
 
-/// Who is listed first.
+/// Sort order of nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sort {
     Node,
@@ -66,13 +66,13 @@ impl Sort {
     }
 }
 
-/// What a key asks for.
+/// Action requested by a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wish {
     Show(View),
     NextView,
     LastView,
-    /// So many lines down; up if negative.
+    /// Down by this number of lines; up if negative.
     Move(isize),
     First,
     Last,
@@ -88,7 +88,7 @@ pub(super) enum Wish {
     Redraw,
 }
 
-/// What a wish means for the program.
+/// Consequence of a wish for the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Then {
     GoOn,
@@ -105,11 +105,11 @@ pub(super) struct Watched {
     pub(super) history: History,
 }
 
-/// Everything behind the screen.
+/// State of the screen.
 #[derive(Clone, Debug)]
 pub(super) struct App {
     live: Watched,
-    /// What is shown instead while it is paused, and since when.
+    /// Content shown while paused, and since when.
     paused: Option<(Instant, Watched)>,
     pub(super) every: Duration,
     pub(super) view: View,
@@ -119,7 +119,7 @@ pub(super) struct App {
     pub(super) selected: Option<u32>,
     /// Lines above those that are shown, where lines are moved.
     pub(super) scrolled: usize,
-    /// As far as lines may be moved; known when they are drawn.
+    /// Most lines to scroll; known when they are drawn.
     pub(super) scroll_max: usize,
 }
 
@@ -147,7 +147,7 @@ impl App {
         self.live.history.look(&self.live.cluster.read(at));
     }
 
-    /// What is shown, and as of when.
+    /// Returns the content shown, and its time.
     pub(super) fn shown(&self, at: Instant) -> (&Watched, Instant) {
         match &self.paused {
             Some((since, watched)) => (watched, *since),
@@ -173,7 +173,7 @@ impl App {
                 "catching up" => 3,
                 _ => 4,
             }),
-            // Of whom it is not known is the first to be looked at.
+            // Nodes whose lag is unknown are listed first.
             Sort::Behind => nodes.sort_by_key(|node| {
                 let leads = Some(node.node) == now.leader;
                 std::cmp::Reverse(match now.lag(node.node) {
@@ -191,13 +191,13 @@ impl App {
         nodes.iter().map(|node| node.node).collect()
     }
 
-    /// Who is selected: the first, if nobody was or who was is gone.
+    /// Returns the selected node: the first, if none was selected or the selected one is gone.
     pub(super) fn selected(&self, order: &[u32]) -> Option<u32> {
         let is_there = |node: &u32| order.contains(node);
         self.selected.filter(is_there).or_else(|| order.first().copied())
     }
 
-    /// What a key asks for is done, as far as it is the screen's.
+    /// Carries out the screen's part of a key's action.
     pub(super) fn wish(&mut self, wish: Wish, at: Instant) -> Then {
         match wish {
             Wish::Quit => return Then::Quit,
@@ -232,7 +232,7 @@ impl App {
         (self.view, self.is_help, self.scrolled) = (view, false, 0);
     }
 
-    /// Whether up and down select a node; else they move lines.
+    /// Returns whether up and down select a node; else they move lines.
     fn selects(&self) -> bool {
         !self.is_help && matches!(self.view, View::Overview | View::Members)
     }

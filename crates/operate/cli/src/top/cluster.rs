@@ -1,5 +1,5 @@
-//! What was heard of a cluster, and what it amounts to now: who leads, who is there, and how old
-//! what they said is.
+//! Reports received from a cluster, and their summary: the leader, the members, and the age of each
+//! report.
 
 use std::{
     collections::BTreeMap,
@@ -17,36 +17,36 @@ use super::{
     text::{clean, cleaned},
 };
 
-/// Of one node.
+/// Reports of one node.
 #[derive(Clone, Debug, Default)]
 struct Heard {
-    /// What it said last, and when.
+    /// The last report, and when it was received.
     said: Option<(Instant, Box<NodeView>)>,
     /// Why there is nothing newer.
     trouble: Option<String>,
-    /// It is there, and does not run yet.
+    /// The node is up, but does not run yet.
     is_starting: bool,
     progress: Option<ProgressView>,
 }
 
-/// Of all of them; every text is harmless, and all is bounded.
+/// Reports of all nodes; every text is sanitized, and all is bounded.
 #[derive(Clone, Debug)]
 pub(super) struct Cluster {
     nodes: BTreeMap<u32, Heard>,
-    /// Addresses where nobody is known, and why they do not answer.
+    /// Addresses without a known node, and why they do not answer.
     strangers: BTreeMap<String, String>,
     tuning: Option<(u32, Box<TuningView>)>,
-    /// What is older than this may not be so any more.
+    /// Age from which a report may be out of date.
     stale_after: Duration,
 }
 
-/// A node, as far as it was heard of.
+/// A node, as reported.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Node<'a> {
     pub(super) node: u32,
-    /// What it said last.
+    /// The last report.
     pub(super) view: Option<&'a NodeView>,
-    /// Since it said that.
+    /// Age of that report.
     pub(super) age: Option<Duration>,
     pub(super) is_stale: bool,
     pub(super) is_starting: bool,
@@ -55,7 +55,7 @@ pub(super) struct Node<'a> {
 }
 
 impl<'a> Node<'a> {
-    /// What it says of itself, if that is new enough to be so.
+    /// Returns the last report, unless it is stale.
     pub(super) fn fresh(&self) -> Option<&'a NodeView> {
         self.view.filter(|_| !self.is_stale)
     }
@@ -65,22 +65,22 @@ impl<'a> Node<'a> {
 #[derive(Clone, Debug)]
 pub(super) struct Now<'a> {
     pub(super) at: Instant,
-    /// In order of ids.
+    /// The nodes in order of ids.
     pub(super) nodes: Vec<Node<'a>>,
-    /// Whom the highest ballot names.
+    /// The leader named by the highest ballot.
     pub(super) leader: Option<u32>,
-    /// What that one says, if it answers.
+    /// The leader's report, if it answers.
     pub(super) leading: Option<&'a NodeView>,
-    /// What the one says that knows most of the others.
+    /// The report of the node that knows most of the others.
     pub(super) teller: Option<&'a NodeView>,
     pub(super) members: &'a [MemberView],
     pub(super) tuning: Option<&'a TuningView>,
-    /// Addresses of nobody, and why.
+    /// Addresses without a known node, and why.
     pub(super) strangers: &'a BTreeMap<String, String>,
 }
 
 impl Cluster {
-    /// Of which nothing was heard; everybody is asked every so often.
+    /// Creates a cluster without reports, whose nodes are asked at this interval.
     pub(super) fn new(every: Duration) -> Self {
         Self {
             nodes: BTreeMap::new(),
@@ -90,7 +90,7 @@ impl Cluster {
         }
     }
 
-    /// What came in at this moment.
+    /// Takes in news received at this moment.
     pub(super) fn take(&mut self, news: News, at: Instant) {
         let (address, answer) = match news {
             News::Tuning(node, view) => {
@@ -125,7 +125,7 @@ impl Cluster {
         }
     }
 
-    /// Whoever was not heard of for longest is forgotten if there are too many.
+    /// Forgets the node silent for longest if there are too many.
     fn make_room(&mut self, for_node: u32) {
         if self.nodes.contains_key(&for_node) || self.nodes.len() < NODES_MAX {
             return;
@@ -137,7 +137,7 @@ impl Cluster {
         }
     }
 
-    /// What it amounts to at this moment.
+    /// Summarizes the reports as of this moment.
     pub(super) fn read(&self, at: Instant) -> Now<'_> {
         let mut nodes: BTreeMap<u32, Node<'_>> =
             self.nodes.iter().map(|(node, heard)| (*node, self.node(*node, heard, at))).collect();
@@ -153,7 +153,7 @@ impl Cluster {
         };
         let teller = leading.or(known).or_else(last);
         let members = teller.map_or(&[][..], |view| &view.members);
-        // Who left, and is silent, is nobody's business any more.
+        // A node that left and is silent is of no interest.
         let is_member = |node: &u32| members.iter().any(|member| member.node == *node);
         if !members.is_empty() {
             nodes.retain(|id, node| !node.is_stale || node.is_starting || is_member(id));
@@ -206,24 +206,24 @@ impl<'a> Now<'a> {
         self.nodes.iter().find(|node| node.node == id)
     }
 
-    /// As its leader sees it, or else whoever knows most.
+    /// Returns a member as its leader sees it, or else as the best-informed node does.
     pub(super) fn member(&self, id: u32) -> Option<&'a MemberView> {
         self.members.iter().find(|member| member.node == id)
     }
 
-    /// Slots that it is behind, as its leader knows.
+    /// Returns the slots that a node lags, as its leader knows.
     pub(super) fn lag(&self, id: u32) -> Option<u64> {
         let mut members = self.leading?.members.iter();
         members.find(|member| member.node == id)?.lag
     }
 
-    /// Whether nobody answers, though somebody did or was asked.
+    /// Returns whether no node answers, though one did or was asked.
     pub(super) fn is_silent(&self) -> bool {
         let is_there = |node: &Node<'_>| !node.is_stale || node.is_starting;
         !self.nodes.iter().any(is_there)
     }
 
-    /// Since anybody said anything.
+    /// Returns the time since the last report of any node.
     pub(super) fn silent_for(&self) -> Option<Duration> {
         self.nodes.iter().filter_map(|node| node.age).min()
     }

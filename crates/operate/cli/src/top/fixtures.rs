@@ -1,4 +1,4 @@
-//! What nodes say in the tests of `quorate top`.
+//! Reports of nodes in the tests of `quorate top`.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,8 @@ use serde_json::json;
 
 use super::{cluster::Cluster, gather::News};
 
-/// So many commands, each answered in a little less than so many microseconds, where a class ends.
+/// Traffic of `commands` commands, each answered in a little less than `under_us` microseconds, the
+/// end of a class.
 pub(super) fn answered(commands: u64, under_us: u64) -> TrafficView {
     TrafficView {
         applied: 0,

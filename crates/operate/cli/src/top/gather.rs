@@ -1,5 +1,5 @@
-//! Looks again and again, beside the screen: a node that does not answer holds up neither the keys
-//! nor the others.
+//! Polls the nodes in threads of their own: a node that does not answer delays neither the keys nor
+//! the other nodes.
 
 use std::{
     sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel},
@@ -14,11 +14,11 @@ use super::places::{Place, Places};
 /// A node has so long to answer.
 pub(super) const WAIT: Duration = Duration::from_millis(2500);
 
-/// What was heard.
+/// News of a poll.
 pub(super) enum News {
-    /// Of asking this address.
+    /// Answer of this address.
     Answer(String, Answer),
-    /// How this leader batches, and why.
+    /// Batching of this leader, and its reasons.
     Tuning(u32, Box<TuningView>),
 }
 
@@ -27,7 +27,7 @@ enum Heard {
     Tuning(Option<(u32, Box<TuningView>)>),
 }
 
-/// Asks everybody now, and every so often, until nobody listens any more.
+/// Asks all nodes now and at this interval, until the receiver is dropped.
 pub(super) fn start(given: &[String], every: Duration) -> std::io::Result<Receiver<News>> {
     let (news, listens) = channel();
     let places = Places::new(given);
@@ -83,7 +83,7 @@ fn ask_all(places: Vec<Place>, heard: &Sender<Heard>) {
     }
 }
 
-/// Whether an answer will come.
+/// Asks for the leader's tuning; returns whether an answer will arrive.
 fn ask_tuning(leader: u32, address: String, heard: Sender<Heard>) -> bool {
     let asking = thread::Builder::new().name("ask".to_owned()).spawn(move || {
         let said = client::get(&address, "/tuning", WAIT).ok();

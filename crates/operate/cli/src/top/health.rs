@@ -1,11 +1,11 @@
-//! Whether there is a quorum, how many failures it bears, and what to do. The page for people at
-//! the admin address judges the same way and says the same (`health.js`).
+//! Health of the cluster: whether there is a quorum, how many failures it tolerates, and what to
+//! do. The web page at the admin address judges the same way and uses the same words (`health.js`).
 
 use quorate_admin::{units::span, view::MemberView};
 
 use super::cluster::{Node, Now};
 
-/// How bad it is.
+/// Severity of a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Is {
     Good,
@@ -14,7 +14,7 @@ pub(super) enum Is {
     Bad,
 }
 
-/// What is said above everything else.
+/// Message shown above everything else.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Banner {
     pub(super) is: Is,
@@ -26,14 +26,14 @@ pub(super) struct Banner {
 pub(super) enum Level {
     Unknown,
     Lost,
-    /// Some are gone, and it bears no further failure.
+    /// Some members are down, and a further failure would end the quorum.
     Edge,
     /// All are there, and it bears none.
     Small,
     Spare,
 }
 
-/// Who may vote now.
+/// Members that may vote now.
 #[derive(Clone, Debug)]
 pub(super) struct Standing<'a> {
     pub(super) voters: Vec<&'a MemberView>,
@@ -99,7 +99,7 @@ fn named(members: &[&MemberView]) -> String {
     }
 }
 
-/// What has to be said, the worst first.
+/// Returns the messages to show, the worst first.
 pub(super) fn banners(now: &Now<'_>) -> Vec<Banner> {
     if now.is_silent() {
         return vec![silent(now)];
@@ -189,7 +189,7 @@ fn quorum(now: &Now<'_>, standing: &Standing<'_>) -> Option<Banner> {
     Some(Banner { is, title, what })
 }
 
-/// The same in two words.
+/// Returns the state of health in two words.
 pub(super) fn pill(now: &Now<'_>) -> (Is, &'static str) {
     if now.is_silent() {
         return match now.nodes.is_empty() && now.strangers.is_empty() {
@@ -213,7 +213,7 @@ mod tests {
 
     use super::{super::fixtures::cluster, *};
 
-    /// What is said if nodes say this, or do not answer.
+    /// Checks the messages for these reports, or for nodes that do not answer.
     fn check(
         change: impl Fn(NodeView) -> Option<NodeView>,
         expected: (Is, &'static str),
@@ -267,7 +267,7 @@ mod tests {
         assert!(banner.what.contains("docs/operate/lost-majority.md"));
     }
 
-    /// A leader goes on with the weights that writes need, though no election would succeed.
+    /// A leader continues with the weights that writes need, though no election would succeed.
     #[test]
     fn the_rule_in_force_and_weights_count() {
         let flexible = |mut view: NodeView| {
@@ -309,7 +309,7 @@ mod tests {
         check(other, (Is::Good, "serves"), &["Nodes of two different clusters answer."]);
     }
 
-    /// That nobody answers here does not mean that there is no quorum.
+    /// Nodes that do not answer here do not imply a lost quorum.
     #[test]
     fn nobody_who_answers_is_no_verdict_on_the_quorum() {
         let at = Instant::now();

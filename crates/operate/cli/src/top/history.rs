@@ -1,5 +1,5 @@
-//! What became of a cluster while it was watched: throughput and latency, what each node does a
-//! second, and what happened.
+//! History of a cluster while it was watched: throughput and latency, each node's rates, and
+//! events.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -20,14 +20,14 @@ pub(super) const EVENTS_MAX: usize = 200;
 /// Two answers that are nearer say nothing of a rate.
 const NEAR: Duration = Duration::from_millis(200);
 
-/// One look.
+/// Sample of one look.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Sample {
     /// Commands per second, if that is known.
     pub(super) commands: Option<f64>,
-    /// Median and 99th percentile of the time to an answer, if anybody was answered.
+    /// Median and 99th percentile of the time to an answer, if there were answers.
     pub(super) latency_us: Option<(f64, f64)>,
-    /// Somebody else leads than at the look before.
+    /// The leader differs from the look before.
     pub(super) changed: bool,
 }
 
@@ -39,20 +39,20 @@ pub(super) struct Event {
     pub(super) what: String,
 }
 
-/// What is remembered.
+/// Samples, events and rates.
 #[derive(Clone, Debug, Default)]
 pub(super) struct History {
     /// The oldest first.
     pub(super) samples: VecDeque<Sample>,
     /// The oldest first.
     pub(super) events: VecDeque<Event>,
-    /// What each node does a second.
+    /// Rates of each node.
     pub(super) rates: BTreeMap<u32, Rates>,
     before: BTreeMap<u32, Counters>,
     seen: Option<Seen>,
 }
 
-/// Of one node.
+/// Rates of one node, per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Rates {
     /// Commands executed.
@@ -61,16 +61,16 @@ pub(super) struct Rates {
     pub(super) sent_bytes: Option<f64>,
 }
 
-/// What only grows, as long as the same process says it.
+/// Counters that only grow, as long as the same process reports them.
 #[derive(Clone, Debug)]
 struct Counters {
     at: Instant,
     traffic: TrafficView,
-    /// By the node that led, to this one.
+    /// Bytes sent by the node that led, to this one.
     sent: Option<(u32, u64)>,
 }
 
-/// What events are changes of.
+/// State whose changes are events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Seen {
     leader: Option<u32>,
@@ -86,7 +86,7 @@ struct SeenNode {
     error: Option<String>,
 }
 
-/// In one word, which is shown too.
+/// Returns the state in one word, which is shown too.
 pub(super) fn state(node: &Node<'_>) -> &'static str {
     match node.fresh() {
         None if node.is_starting => "starting",
@@ -217,7 +217,7 @@ impl History {
     }
 }
 
-/// What was added.
+/// Increase between two looks.
 struct Since {
     traffic: TrafficView,
     sent: Option<u64>,
@@ -234,7 +234,7 @@ impl Counters {
         Self { at, traffic: view.traffic.clone(), sent }
     }
 
-    /// Nothing if these are another process's: counters that went back.
+    /// Returns the increase; `None` if these are another process's: counters that went back.
     fn since(&self, before: &Self) -> Option<Since> {
         let sent = self.sent.zip(before.sent);
         let sent = sent.filter(|((by, _), (then, _))| by == then);
@@ -259,7 +259,7 @@ impl Seen {
         });
         Self {
             leader: now.leader,
-            // Who hears nobody knows nothing of the quorum.
+            // Without any answer, nothing is known of the quorum.
             level: match now.is_silent() {
                 true => Level::Unknown,
                 false => standing(now).level,
@@ -334,7 +334,7 @@ mod tests {
         let rates = &watched.history.rates;
         assert_eq!((rates[&2].commands, rates[&2].sent_bytes), (200.0, Some(12_800.0)));
         assert_eq!(rates[&1].sent_bytes, None);
-        // Nobody was answered: nothing is known of the latency.
+        // No command was answered: nothing is known of the latency.
         let sample = watched.look(3, busy(400));
         assert_eq!((sample.commands, sample.latency_us), (Some(0.0), None));
     }

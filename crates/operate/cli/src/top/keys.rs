@@ -1,4 +1,4 @@
-//! Which key asks for what.
+//! Assignment of keys to actions.
 
 use ratatui::crossterm::event::{Event, KeyCode, KeyEventKind, KeyModifiers};
 
@@ -7,7 +7,7 @@ use super::app::{View, Wish};
 /// Lines of a page; how high the screen is matters little.
 const PAGE: isize = 10;
 
-/// What this asks for, if anything.
+/// Returns the action that an event requests, if any.
 pub(super) fn wish(event: &Event) -> Option<Wish> {
     let key = match event {
         Event::Key(key) if key.kind != KeyEventKind::Release => key,

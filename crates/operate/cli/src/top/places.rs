@@ -1,4 +1,4 @@
-//! Whom to ask: the addresses that were given, and the members that those nodes name.
+//! Addresses to ask: those that were given, and the members that those nodes name.
 
 use std::collections::BTreeSet;
 
@@ -7,17 +7,17 @@ use quorate_admin::{
     view::{Answer, BallotView, NodeView},
 };
 
-/// Somebody to ask.
+/// An address to ask.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) address: String,
-    /// Who answers there, as far as is known.
+    /// The node that answers there, if known.
     pub(super) node: Option<u32>,
-    /// By whoever started this; else a node named it.
+    /// Given by the user; else a node named it.
     is_given: bool,
     /// The answer has not come yet.
     is_asked: bool,
-    /// It is asked for the first time.
+    /// Has not been asked before.
     is_new: bool,
 }
 
@@ -26,7 +26,7 @@ impl Place {
         Self { address: address.to_owned(), node, is_given, is_asked: false, is_new: true }
     }
 
-    /// Who has to answer there; at a given address it may be anybody.
+    /// Returns the node that has to answer there; at a given address it may be any.
     pub(super) fn expected(&self) -> Option<u32> {
         self.node.filter(|_| !self.is_given)
     }
@@ -36,9 +36,9 @@ impl Place {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Places {
     all: Vec<Place>,
-    /// Of the configuration that the named places are of.
+    /// Era of the configuration that named the places.
     era: u64,
-    /// Whom the highest ballot names.
+    /// The leader named by the highest ballot.
     leader: Option<(BallotView, u32)>,
 }
 
@@ -53,8 +53,8 @@ impl Places {
         }
     }
 
-    /// Everybody who owes no answer, or of those only who were never asked; they owe one from now
-    /// on.
+    /// Returns all places without a pending answer, or only those never asked, and marks them as
+    /// asked.
     pub(super) fn take_due(&mut self, new_only: bool) -> Vec<Place> {
         let mut asked = Vec::new();
         for place in &mut self.all {
@@ -66,7 +66,7 @@ impl Places {
         asked
     }
 
-    /// What was answered there, with the name of the node that is known to be there.
+    /// Records an answer from this address, and adds the name of the node known to be there.
     pub(super) fn heard(&mut self, address: &str, mut answer: Answer) -> Answer {
         let place = self.all.iter_mut().find(|place| place.address == address);
         if let Some(place) = place {
@@ -116,7 +116,7 @@ impl Places {
         }
     }
 
-    /// Who leads, and where it is asked.
+    /// Returns the leader and its address.
     pub(super) fn leader(&self) -> Option<(u32, &str)> {
         let (_, leader) = self.leader?;
         let place = self.all.iter().find(|place| place.node == Some(leader))?;
@@ -140,7 +140,7 @@ mod tests {
     fn one_address_leads_to_all_members() {
         let mut places = Places::new(&["h:1".to_owned(), "h:1".to_owned()]);
         assert_eq!(addresses(&places.take_due(false)), ["h:1"]);
-        // Nobody is asked twice at the same time.
+        // No node is asked twice at the same time.
         assert_eq!(addresses(&places.take_due(false)), [""; 0]);
         places.heard("h:1", says(1));
         assert_eq!(addresses(&places.take_due(true)), ["admin:2", "admin:3"]);

@@ -29,7 +29,7 @@ use super::{
     text::{cut, width, wrapped},
 };
 
-/// How much room there is, and how things look.
+/// Space to draw in, and its style.
 #[derive(Clone, Copy, Debug)]
 struct Canvas {
     cells: usize,
@@ -67,7 +67,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, app: &App, at: Instant, paint: Paint) 
     let skipped = app.scrolled.min(scroll_max);
     let below = scroll_max - skipped;
     let mut shown: Vec<_> = body.into_iter().skip(skipped).take(room).collect();
-    // Whoever sees an end has seen all.
+    // With the end in view, all has been shown.
     if below > 0
         && let Some(last) = shown.last_mut()
     {

@@ -24,7 +24,7 @@ use ratatui::{
 };
 use rustix::process::{Signal, getpid, kill_process};
 
-/// It is taken now.
+/// The terminal is in use by this program.
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
 /// A screen of its own, and every key at once.
@@ -43,7 +43,7 @@ impl Screen {
         Ok(Self { terminal })
     }
 
-    /// Everything is drawn anew next time.
+    /// Redraws everything next time.
     pub(super) fn forget(&mut self) -> io::Result<()> {
         execute!(io::stdout(), Clear(ClearType::All))?;
         self.terminal = Terminal::new(CrosstermBackend::new(io::stdout()))?;
@@ -58,7 +58,7 @@ impl Screen {
         self.forget()
     }
 
-    /// Whether a panic elsewhere gave it back.
+    /// Returns whether a panic elsewhere restored the terminal.
     pub(super) fn is_lost(&self) -> bool {
         !TAKEN.load(Ordering::SeqCst)
     }
@@ -77,17 +77,17 @@ fn enter() -> io::Result<()> {
     entered.inspect_err(|_| give_back())
 }
 
-/// Once, whoever is first.
+/// Restores the terminal; only the first call has an effect.
 pub(super) fn give_back() {
     if TAKEN.swap(false, Ordering::SeqCst) {
-        // There is nobody to tell, and each of these is worth trying.
+        // An error could not be reported, and each of these is worth trying.
         let _ = execute!(io::stdout(), LeaveAlternateScreen, Show);
         let _ = io::stdout().flush();
         let _ = disable_raw_mode();
     }
 }
 
-/// What the panic says is read by somebody.
+/// Restores the terminal before a panic's message is printed, so that it can be read.
 fn give_back_at_a_panic() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

@@ -8,7 +8,7 @@ use saphyr::{LoadableYamlNode as _, Yaml};
 
 /// Labels that Prometheus gives by itself.
 const GIVEN: [&str; 2] = ["instance", "job"];
-/// What an expression may have beside metrics.
+/// Words allowed in an expression, apart from metrics.
 const WORDS: [&str; 11] = [
     "and",
     "by",
@@ -23,7 +23,7 @@ const WORDS: [&str; 11] = [
     "unless",
 ];
 
-/// Of each metric the labels, with the values that were seen.
+/// Labels of each metric, with the values that were seen.
 type Exported = BTreeMap<String, BTreeMap<String, BTreeSet<String>>>;
 
 /// Takes what a node says at `/metrics`.
@@ -50,14 +50,14 @@ fn matchers_of(text: &str) -> Vec<(String, String)> {
     matchers.map(pair).collect()
 }
 
-/// What an expression is made of.
+/// Parts of an expression.
 #[derive(Default)]
 struct Parts {
-    /// With what stands in braces behind each.
+    /// Metrics, each with its matchers in braces.
     metrics: Vec<(String, Vec<(String, String)>)>,
-    /// What stands in parentheses behind `by` and `on`.
+    /// Labels in parentheses after `by` and `on`.
     labels: Vec<String>,
-    /// Whether nothing but those labels is left.
+    /// No other labels remain.
     aggregated: bool,
 }
 
@@ -179,7 +179,7 @@ fn in_table(page: &str) -> Vec<(String, Option<String>)> {
     names.map(name).collect()
 }
 
-/// Everybody's metrics, of a cluster that has had some of all that there is.
+/// Returns the metrics of all nodes, of a cluster that has had something of everything.
 fn exported() -> Exported {
     let cluster = Cluster::start(3, &[]);
     let leader = cluster.leader();
@@ -240,7 +240,7 @@ fn rules_and_table_name_metrics_and_labels_that_nodes_have() {
     }
 }
 
-/// The rule about removed nodes can come true: such a node goes on saying so until it is switched
+/// The rule about removed nodes can come true: such a node keeps reporting it until it is switched
 /// off.
 #[test]
 fn a_removed_node_says_so_in_its_metrics() {

@@ -80,8 +80,8 @@ fn set(link: &mut Link, key: &str, value: &str) {
     assert_eq!(link.ask(&["SET", key, value]).unwrap(), ok());
 }
 
-/// [restore-1] Every write that was acknowledged before the backup began is in the new cluster; who
-/// belongs to the old one, node or client, is a stranger there.
+/// [restore-1] Every write that was acknowledged before the backup began is in the new cluster;
+/// nodes and clients of the old one are strangers there.
 fn restored_from(store: &str) {
     let mut cluster = Cluster::start(3, &["--store", store]);
     let folder = TempDir::new().unwrap();
@@ -197,7 +197,7 @@ fn a_cluster_with_a_store_in_memory_is_restored() {
     restored_from("memory");
 }
 
-/// Whatever is wrong with the file or the folder is told, and nothing is written.
+/// Every fault of the file or the folder is reported, and nothing is written.
 #[test]
 fn damaged_backups_and_used_folders_are_refused() {
     let cluster = Cluster::start(1, &["--store", "memory"]);
@@ -257,7 +257,7 @@ fn damaged_backups_and_used_folders_are_refused() {
     assert_eq!(code, 2, "{said}");
     assert!(!data.exists());
 
-    // An attempt that was cut off: nobody starts there, and another one begins anew.
+    // An attempt that was cut off: no node starts there, and another attempt begins anew.
     let cut = folder.path().join("cut");
     for name in ["log", "snapshot"] {
         fs::create_dir_all(cut.join(name)).unwrap();
@@ -293,14 +293,14 @@ fn damaged_backups_and_used_folders_are_refused() {
     assert!(piped.stdout == good, "the same state is the same file");
 }
 
-/// Who reads slowly holds up nobody, and gets what it began with: the files stay.
+/// A slow reader delays no one, and gets the snapshot that it began with: the files stay.
 #[test]
 fn a_slow_reader_is_served_to_the_end_while_newer_snapshots_are_taken() {
     let cluster = Cluster::start(1, &["--store", "memory"]);
     let admin = cluster.nodes.admin_addresses().remove(0);
     let mut link = Link::connect(&cluster.clients()[0]).unwrap();
     let large = "y".repeat(1 << 20);
-    // More than one file: the first stays open while it is read, whoever removes it.
+    // More than one file: the first stays open while it is read, even if removed.
     for number in 0..80 {
         set(&mut link, &format!("key-{number}"), &large);
     }
@@ -326,7 +326,7 @@ fn a_slow_reader_is_served_to_the_end_while_newer_snapshots_are_taken() {
         let (code, said) = quorate_json(&["snapshot", "--admin", &admin, "--json"]);
         assert_eq!(code, 0, "{said}");
     }
-    // Time enough to remove what nobody needs.
+    // Time enough to remove unused files.
     thread::sleep(Duration::from_secs(1));
     let mut all = Vec::new();
     slow.read_to_end(&mut all).unwrap();
@@ -351,7 +351,7 @@ fn recover(data: &Path, flags: &[&str]) -> (i32, Json) {
     quorate_json(&arguments)
 }
 
-/// [era-10] Two of three are lost for good: what the third one has goes on, as another cluster.
+/// [era-10] Two of three are lost for good: the third one's data continue as another cluster.
 fn recovered_from(store: &str) {
     let mut cluster = Cluster::start(3, &["--store", store]);
     let leader = cluster.leader();

@@ -15,7 +15,7 @@ use quorate_node::log_service::{
 };
 use quorate_testbed::resp::{Link, Reply};
 
-/// What a flush takes in these nodes, at least.
+/// Least duration of a flush in these nodes.
 const FLUSH: Duration = Duration::from_millis(300);
 
 fn text(path: &Path) -> &str {
@@ -32,7 +32,7 @@ fn took(link: &mut Link, words: &[&str]) -> (Reply, Duration) {
     (reply, began.elapsed())
 }
 
-/// Whether a node that goes on with this folder alone knows the key.
+/// Returns whether a node that continues with this folder alone knows the key.
 fn recovers(data: &Path, cluster: &str, key: &str) -> bool {
     let peer = format!("127.0.0.1:{}", free_port());
     let flags = ["--unsafe", "--yes", cluster, "--peer", &peer, "--json"];
@@ -47,8 +47,8 @@ fn recovers(data: &Path, cluster: &str, key: &str) -> bool {
     link.ask(&["GET", key]).unwrap() == Reply::Bulk("1".to_owned())
 }
 
-/// Nobody waits for disks but who asks; and what was told to be durable is found when all nodes
-/// were killed at once.
+/// Only clients that ask for disks wait for them; and a write reported as durable is found after
+/// all nodes were killed at once.
 #[test]
 fn a_client_of_a_volatile_cluster_is_told_when_its_write_is_on_disks() {
     let flush = FLUSH.as_millis().to_string();
@@ -99,7 +99,7 @@ fn a_client_of_a_volatile_cluster_is_told_when_its_write_is_on_disks() {
     assert!(found >= 2, "in {found} folders");
 }
 
-/// One command of the log service: the status of its reply, the slot, and how long it took.
+/// Sends a command to the log service; returns the status of its reply, the slot, and the latency.
 fn append(stream: &mut TcpStream, command: &[u8]) -> (u8, u64, Duration) {
     let began = Instant::now();
     let mut frame = Vec::new();
@@ -118,8 +118,8 @@ fn reply(stream: &mut TcpStream) -> Vec<u8> {
     reply
 }
 
-/// Nobody waits for a disk who asks for memory; and a reply at the cluster's class says that what
-/// came before is decided.
+/// A client that asks for memory waits for no disk; and a reply at the cluster's class means that
+/// everything earlier is decided.
 #[test]
 fn a_client_of_a_durable_cluster_is_told_when_its_command_is_in_memory() {
     let flush = FLUSH.as_millis().to_string();

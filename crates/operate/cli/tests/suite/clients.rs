@@ -43,7 +43,7 @@ fn bulk(text: &[u8]) -> Vec<u8> {
     [format!("${}\r\n", text.len()).as_bytes(), text, b"\r\n"].concat()
 }
 
-/// What is sent may be refused at any time: the node may have closed.
+/// Sends bytes that may be refused at any time: the node may have closed.
 fn push(stream: &mut TcpStream, bytes: &[u8]) {
     match stream.write_all(bytes) {
         Ok(()) => {}
@@ -120,7 +120,7 @@ fn clients_that_do_not_finish_cost_no_more_than_their_memory() {
     assert_eq!(reply, expected);
 }
 
-/// What a page in a browser can send is closed before its body is looked at, with one line for
+/// A request that a web page can send is closed before its body is read, with one log line for
 /// many.
 #[test]
 fn a_web_page_cannot_write() {

@@ -42,7 +42,7 @@ fn a_cluster_of_one_keeps_its_data() {
     assert_eq!(client(&node).run(&[b"INCR", b"x"]), Ok(Reply::Integer(3)));
 }
 
-/// Without a client of Redis: replies as lines and as JSON, one clear error each.
+/// A command is sent without a client of Redis: replies as lines and as JSON, one clear error each.
 #[test]
 fn a_command_for_the_service_is_sent_from_the_command_line() {
     let folder = tempfile::tempdir().unwrap();
@@ -68,7 +68,7 @@ fn a_command_for_the_service_is_sent_from_the_command_line() {
     assert_eq!(kv(&[]).status.code(), Some(2));
 }
 
-/// Who waits for all nodes is told of the one that is missing, in the end by exit code 3.
+/// A wait for all nodes reports the missing one, and ends with exit code 3.
 #[test]
 fn status_waits_until_all_nodes_serve() {
     let folder = tempfile::tempdir().unwrap();
@@ -164,7 +164,7 @@ fn bad_usage_exits_with_2() {
     }
     let (code, json) = quorate_json(&["status", "--admins", "x", "--json"]);
     assert_eq!((code, json["error"]["code"].as_str()), (2, Some("bad_usage")));
-    // A level that nobody knows must not mean silence.
+    // An unknown level must not mean silence.
     let mut command = Command::new(program());
     command.args(["status", "--json"]).env("QUORATE_LOG", "loud");
     let output = command.output().unwrap();
@@ -248,7 +248,7 @@ fn status_finds_the_cluster_from_one_node_and_transfer_moves_the_lead() {
     assert!(gone["error"].is_string(), "{gone}");
 }
 
-/// Whoever comes later sees what was: each second of each node, and all commands.
+/// History shows earlier times: each second of each node, and all commands.
 #[test]
 fn nodes_remember_second_by_second_what_they_did() {
     let mut cluster = Cluster::start(3, &[]);
@@ -310,7 +310,8 @@ fn a_node_alone_of_three_is_alive_but_not_ready() {
     assert!(error.is_err(), "{error:?}");
 }
 
-/// The later members wait for the founder; the line comes before, or nobody could start it.
+/// The later members wait for the founder; the line is printed before, or the founder could not be
+/// started.
 #[test]
 fn a_joining_node_listens_before_the_founder_runs() {
     let folder = tempfile::tempdir().unwrap();
@@ -369,7 +370,7 @@ fn a_unix_socket_serves_clients_and_goes_with_the_node() {
     assert!(!path.exists());
 }
 
-/// The last error reaches the client; the node goes on.
+/// The last error reaches the client; the node keeps running.
 #[test]
 fn malformed_input_is_answered_and_closed() {
     let folder = tempfile::tempdir().unwrap();

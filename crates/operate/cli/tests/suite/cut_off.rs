@@ -1,8 +1,8 @@
-//! `quorate restore` and `quorate recover`, killed while they work: what they leave is used by
-//! nobody, and the same command again ends it.
+//! `quorate restore` and `quorate recover`, killed while they work: no node uses the partial
+//! folder, and the same command completes the work.
 //!
-//! They are run in slices, and looked at while they stand still between two: so each moment that a
-//! folder shows can be told from the next, on any machine.
+//! They are run in slices, and inspected while they are stopped between two: each moment that a
+//! folder shows can be distinguished from the next, on any machine.
 
 use std::{
     fs,
@@ -23,10 +23,10 @@ use tempfile::TempDir;
 /// Bytes of a value, and how many there are: enough that writing them takes many slices.
 const VALUE: usize = 256 << 10;
 const VALUES: usize = 24;
-/// How long a process works between two looks.
+/// Running time of a process between two looks.
 const SLICE: Duration = Duration::from_micros(200);
 
-/// What a folder shows, and its name.
+/// Name of a moment, and its test on the folder.
 type Moment<'a> = (&'a str, &'a dyn Fn(&Path) -> bool);
 
 fn text(path: &Path) -> &str {
@@ -109,7 +109,7 @@ fn bytes_in(folder: &Path) -> u64 {
         .sum()
 }
 
-/// [restore-1] Wherever it is cut off, the folder is nobody's until it is whole.
+/// [restore-1] Wherever the restore is cut off, the folder belongs to no node until it is complete.
 #[test]
 fn a_restore_that_was_killed_is_refused_and_begun_again() {
     let folder = TempDir::new().unwrap();
@@ -145,7 +145,7 @@ fn a_restore_that_was_killed_is_refused_and_begun_again() {
             said
         };
         if data.join("identity").exists() {
-            // It is a node's, and nobody restores into that.
+            // It is a node's folder, and no restore goes into that.
             assert_eq!(again(1)["error"]["code"], "node_exists", "killed at {name}");
         } else if data.join("restoring").exists() {
             let (code, said) = refused(&with(single(&data, &[]), "--peer", &peer));
@@ -161,7 +161,7 @@ fn a_restore_that_was_killed_is_refused_and_begun_again() {
     assert!(cut_off >= 5 && refusals >= 4, "{cut_off} were killed, {refusals} refused");
 }
 
-/// [era-10] Before the switch the node is as it was; within it, it is nobody's.
+/// [era-10] Before the switch the node is unchanged; during it, the folder belongs to no node.
 #[test]
 fn a_recovery_that_was_killed_leaves_the_old_node_or_is_ended() {
     let mut cluster = Cluster::start(2, &["--store", "memory"]);
@@ -218,7 +218,7 @@ fn a_recovery_that_was_killed_leaves_the_old_node_or_is_ended() {
     );
 }
 
-/// What the node of this folder says of itself; it need not serve.
+/// Returns the cluster that this folder's node reports; it need not serve.
 fn cluster_of(data: &Path, peer: &str) -> String {
     let spec = with(single(data, &[]), "--peer", peer);
     let mut node = NodeProcess::spawn(spec).unwrap();

@@ -14,7 +14,7 @@ use crate::common::{
 use quorate_client::Reply;
 
 const LIMIT: usize = 256;
-/// What a crowd leaves free: what the store needs now and then.
+/// Descriptors that a crowd leaves free: the store needs some now and then.
 const SPARE: usize = 64;
 /// A record fills most of a segment of 64 KiB, so this makes more segments than there are
 /// descriptors.
@@ -78,7 +78,8 @@ impl Raw {
     }
 }
 
-/// More than a node takes at any of its ports; more than the kernel holds besides would wait here.
+/// More than a node accepts at any of its ports; connections beyond the kernel's backlog would wait
+/// here.
 const CROWD: usize = 150;
 
 /// Clients, operators and strangers take all connections that they can get, and keep them.
@@ -122,7 +123,7 @@ fn a_log_of_more_segments_than_descriptors_with_a_crowd_at_all_ports() {
     }
 }
 
-/// A follower that was away is served from segments that nobody has open.
+/// A follower that was away is served from segments that are not open.
 #[test]
 fn a_follower_catches_up_from_a_log_of_more_segments_than_descriptors() {
     let folder = tempfile::tempdir().unwrap();

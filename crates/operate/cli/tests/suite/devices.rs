@@ -60,7 +60,7 @@ fn a_learner_submits_and_learns_by_frames() {
     };
     let mut client = Client::new(&[learner.ready.client.clone()], patient());
     let mut written = 0_u64;
-    // Until it has heard the leader's device, and has been heard by it.
+    // Until it has received from the leader's device, and the device from it.
     let device = wait_for("a command that went by frames, and decisions by them", || {
         for _ in 0..20 {
             client.run(&[b"INCR", b"key"]).unwrap();
@@ -75,7 +75,7 @@ fn a_learner_submits_and_learns_by_frames() {
     assert_eq!(reply.bytes(), Some(written.to_string().as_bytes()), "{reply:?}");
 }
 
-/// A box, a thread and a node without a device behind the page of the demo; `cargo xtask page`
+/// A box, a thread and a node without a device serve the page of the demo; `cargo xtask page`
 /// presses its buttons.
 #[test]
 fn the_demo_with_a_page_loses_nothing() {
@@ -90,7 +90,7 @@ fn the_demo_with_a_page_loses_nothing() {
     assert!(json["devices"][2].is_null(), "{json}");
 }
 
-/// What a node says of its device.
+/// Returns a node's report on its device.
 fn device_of(cluster: &Cluster, id: u32) -> Option<Json> {
     Some(cluster.status(id)?["device"].clone()).filter(|device| !device.is_null())
 }
@@ -104,7 +104,7 @@ fn process_of(cluster: &mut Cluster, id: u32, program: &str) -> Option<u32> {
     })
 }
 
-/// [offload-9], [offload-12] Programs for switches give out slots and vote for nodes. One is killed
+/// [offload-9], [offload-12] Programs for switches allocate slots and vote for nodes. One is killed
 /// with its memory while it works: nothing that was acknowledged is lost, and it is used again when
 /// it is back.
 #[test]
@@ -152,14 +152,14 @@ fn a_box_ends_with_its_node() {
     }
     cluster.node(1).kill().unwrap();
     for process in processes {
-        // One that has ended has no words left, whoever collects it.
+        // A process that has ended has no command line, even before it is reaped.
         let words = format!("/proc/{}/cmdline", process.as_raw_nonzero());
         wait_for("its end", || fs::read(&words).unwrap_or_default().is_empty().then_some(()));
     }
 }
 
-/// One votes by a program for switches, one by a thread, one by itself: whoever leads, devices and
-/// node work together.
+/// One node votes by a program for switches, one by a thread, one by itself: under any leader,
+/// devices and nodes work together.
 #[test]
 fn groups_are_mixed() {
     let mut nodes = Nodes::none("quorate-test-").unwrap();
@@ -199,7 +199,7 @@ fn groups_are_mixed() {
     assert_eq!(reply.bytes(), Some(written.to_string().as_bytes()), "{reply:?}");
 }
 
-/// What does not map frames to frames is said, and a thread votes instead.
+/// A device that does not map frames to frames is reported, and a thread votes instead.
 #[test]
 fn a_box_that_does_not_answer_is_passed_over() {
     for (command, why) in [
@@ -214,7 +214,7 @@ fn a_box_that_does_not_answer_is_passed_over() {
     }
 }
 
-/// What excludes each other is said before anything is started.
+/// Conflicting options are reported before anything is started.
 #[test]
 fn a_cluster_that_nobody_reaches_is_not_kept() {
     for flag in ["--keep", "--replace"] {

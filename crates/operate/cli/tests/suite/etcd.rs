@@ -1,4 +1,4 @@
-//! Nodes with `--service etcd`: who may connect is told, and the service stays what it was.
+//! Nodes with `--service etcd`: they print who may connect, and the service stays what it was.
 
 use std::path::Path;
 
@@ -37,13 +37,14 @@ fn a_cluster_keeps_the_service_that_it_began_with() {
     serves(&cluster);
 }
 
-/// What a node says to a request in JSON.
+/// Sends a request in JSON and returns the node's answer.
 fn ask(address: &str, path: &str, body: &str) -> Json {
     let answer = client::post(address, path, body, PATIENCE).unwrap();
     serde_json::from_str(&answer.body).unwrap_or_else(|error| panic!("{error}: {}", answer.body))
 }
 
-/// With their history, also where only one node has them; and the next start needs no flags.
+/// Keys survive with their history, also where only one node has them; and the next start needs no
+/// flags.
 #[test]
 fn keys_on_disk_are_there_after_a_kill() {
     let mut cluster = Cluster::start(1, &["--service", "etcd", "--store", "lsm"]);
@@ -81,7 +82,7 @@ fn keys_on_disk_are_there_after_a_kill() {
     assert_eq!(now(&address), before);
 }
 
-/// Revisions that clients have seen since the backup are not given out again.
+/// Revisions that clients have seen since the backup are not assigned again.
 #[test]
 fn a_restored_cluster_goes_on_above_the_revisions_that_clients_have_seen() {
     let mut cluster = Cluster::start(1, &["--service", "etcd"]);
@@ -118,7 +119,7 @@ fn a_restored_cluster_goes_on_above_the_revisions_that_clients_have_seen() {
     assert_eq!(put(address)["header"]["revision"], "1003");
 }
 
-/// Auth is on in this snapshot of etcd, whose passwords fit nothing here: nobody could log in, so
+/// Auth is on in this snapshot of etcd, whose passwords fit nothing here: no user could log in, so
 /// nothing is written. With a new password of root there is a cluster in which clients have to log
 /// in.
 #[test]

@@ -19,7 +19,7 @@ struct Load {
 }
 
 impl Load {
-    /// One writer per node, which goes on elsewhere when its node is gone.
+    /// Starts one writer per node, which continues at another when its node is gone.
     fn start(cluster: &Cluster) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let acknowledged = Arc::new(AtomicU64::new(0));
@@ -101,9 +101,9 @@ fn a_leader_killed_under_load_loses_nothing_acknowledged() {
     check_all_there(&cluster, &keys);
 }
 
-/// The same where the protocol goes by datagrams; where the machine takes no multicast, the next
-/// best is used. [ring-7] Votes find another way when a member of the ring that they take is gone,
-/// and so when another is.
+/// Members of a ring are killed with the protocol on datagrams; where the machine supports no
+/// multicast, the next best is used. [ring-7] Votes find another route when a member of the ring
+/// that they take is gone, and so when another is.
 #[test]
 fn members_of_a_ring_killed_lose_nothing_acknowledged() {
     let flags = ["--store", "memory", "--plane", "multicast", "--votes", "ring"];
@@ -146,8 +146,8 @@ fn a_leader_killed_on_planes_of_packets_loses_nothing_acknowledged() {
     }
 }
 
-/// [offload-9], [offload-12] Phase 2 in threads beside the nodes: a leader is killed with its
-/// device, the others fence theirs and go on.
+/// [offload-9], [offload-12] Phase 2 in threads next to the nodes: a leader is killed with its
+/// device, the others fence theirs and continue.
 #[test]
 fn a_leader_killed_with_its_device_loses_nothing_acknowledged() {
     let mut cluster = Cluster::start(3, &["--store", "memory", "--device", "udp"]);
@@ -341,7 +341,7 @@ fn forgot_votes(cluster: &mut Cluster, why: &str) {
 }
 
 /// [volatile-1] A write is acknowledged by nodes 1 and 2; node 1 comes back without its log, as
-/// when the disk of the log is not mounted, and node 3 without having heard of the write. They are
+/// when the disk of the log is not mounted, and node 3 without having received the write. They are
 /// no majority: one of them has forgotten what it voted for. With node 2 the write is there again,
 /// everywhere.
 #[test]
@@ -381,8 +381,8 @@ fn a_node_without_its_log_does_not_help_to_forget() {
     }
 }
 
-/// [volatile-1] The log of node 1 is put back from a copy, as somebody may do it who means well;
-/// its store is not. It has forgotten votes, and the store tells.
+/// [volatile-1] The log of node 1 is replaced with an older copy, as a well-meaning operator may
+/// do; its store is not. It has forgotten votes, which the store reveals.
 #[test]
 fn a_log_older_than_its_store_is_found_out() {
     let mut cluster = Cluster::start(3, &[]);
@@ -408,7 +408,8 @@ fn a_log_older_than_its_store_is_found_out() {
     cluster.node(1).restart().unwrap();
     let new = cluster.client_from(1).run(&[b"SET", b"new", b"kept"]);
     assert_eq!(new, ok);
-    // It has applied that itself, whoever answered: else its store is no newer than the copy.
+    // It has applied that itself, whichever node answered: else its store is no newer than the
+    // copy.
     let applied = cluster.client_of(1).ask(&[b"GET", b"new"]);
     assert_eq!(applied, Ok(Reply::Bulk(b"kept".to_vec())));
     cluster.wait_until_equal();

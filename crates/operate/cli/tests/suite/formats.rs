@@ -1,13 +1,13 @@
-//! Folders that other versions of the program left: each is opened, found to have everything, and
-//! gone on with.
+//! Folders written by other versions of the program: each is opened, checked for completeness, and
+//! used further.
 //!
 //! `testdata/formats/v1-…` were written by the last version whose logs could not be trimmed: nodes
 //! of a cluster of one, two lives each, the first of which was killed. `v2-…` were written by the
 //! version of November 2026: nodes that joined by the log, have leases, a snapshot and an address
-//! book with somebody who was removed; killed. `REWRITE=1` writes those of `v2` again. A fixture is
-//! one file, without the zeros that most of a log consists of: lines `file PATH BYTES`, and for
-//! what is not zero in it `at OFFSET BYTES`, and these bytes; before them a session of that
-//! cluster, and how many records the log has.
+//! book with a removed node; killed. `REWRITE=1` writes those of `v2` again. A fixture is one file,
+//! without the zeros that most of a log consists of: lines `file PATH BYTES`, and for what is not
+//! zero in it `at OFFSET BYTES`, and these bytes; before them a session of that cluster, and how
+//! many records the log has.
 
 use std::{
     env, fs,
@@ -24,7 +24,7 @@ use tempfile::TempDir;
 const KEYS: usize = 30;
 const DELETED: usize = 3;
 
-/// So many zeros are not worth a line.
+/// Shortest run of zeros that is left out.
 const ZEROS: usize = 32;
 
 fn fixture(name: &str) -> PathBuf {
@@ -47,7 +47,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Where something is that is not zero, until many zeros follow.
+/// Returns the ranges that are not zero, each up to a long run of zeros.
 fn extents(bytes: &[u8]) -> Vec<std::ops::Range<usize>> {
     let mut extents: Vec<std::ops::Range<usize>> = Vec::new();
     let used = bytes.iter().enumerate().filter(|(_, byte)| **byte != 0);
@@ -60,7 +60,7 @@ fn extents(bytes: &[u8]) -> Vec<std::ops::Range<usize>> {
     extents
 }
 
-/// What a fixture says beside its files.
+/// Data of a fixture apart from its files.
 struct Said {
     session: String,
     records: u64,
@@ -142,7 +142,7 @@ fn has_everything(link: &mut Link) {
     assert_eq!(link.ask(&["GET", "counter"]).unwrap(), bulk("3"));
 }
 
-/// Opens it, as the node that it is, and goes on; what it says of its members.
+/// Opens it as the node that it is, continues, and returns its view of its members.
 fn goes_on(name: &str, node_id: u32) -> (Json, TempDir) {
     let folder = TempDir::new().unwrap();
     let data = folder.path().join("n");

@@ -53,7 +53,8 @@ fn a_founder_without_its_disk_does_not_found_beside_its_cluster() {
     cluster.wait_until_equal();
 }
 
-/// Nobody was there to be asked. Neither cluster harms the other, and all nodes say what is wrong.
+/// The founders could not ask each other. Neither cluster harms the other, and all nodes report the
+/// conflict.
 #[test]
 fn two_clusters_at_one_list_of_addresses_say_so() {
     let mut cluster = Cluster::start(3, &["--client-timeout-ms", "300"]);

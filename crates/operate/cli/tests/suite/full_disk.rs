@@ -1,4 +1,4 @@
-//! A node on a file system that is really full: it waits, says so, loses nothing, and goes on by
+//! A node on a file system that is really full: it waits, says so, loses nothing, and continues by
 //! itself.
 //!
 //! The file system is a small one in memory, in a mount namespace of its own. Where there are no
@@ -156,7 +156,7 @@ impl Writer {
         Self { client: client(node), number: 0, acknowledged: Vec::new() }
     }
 
-    /// Whether it was taken.
+    /// Writes once; returns whether the write was accepted.
     fn write(&mut self) -> bool {
         self.number += 1;
         let key = self.number.to_string();
@@ -267,8 +267,8 @@ fn a_disk_that_fills_up_again_and_again_loses_nothing() {
     assert!(!disk.log().contains("panicked"));
 }
 
-/// One node of three: the others go on without it, it says why it does not, and all that was
-/// acknowledged is on its disk in the end.
+/// One node of three has a full disk: the others continue without it, it says why it does not, and
+/// all that was acknowledged is on its disk in the end.
 #[test]
 fn a_disk_that_fills_up_during_a_snapshot_delays_one_node() {
     let Some(disk) = Disk::make(1200) else { return };
@@ -391,8 +391,8 @@ fn a_leader_on_a_full_disk_hands_over() {
     }
 }
 
-/// Writes large values through a node until it is told to stop: the longest time between two that
-/// were taken, and how many were.
+/// Writes large values through a node until stopped; returns the longest time between two accepted
+/// ones, and how many were accepted.
 fn longest_gap(address: &str, enough: &AtomicBool) -> (Duration, u32) {
     let (mut last, mut longest, mut number) = (Instant::now(), Duration::ZERO, 0);
     let options = Options {
@@ -414,8 +414,7 @@ fn longest_gap(address: &str, enough: &AtomicBool) -> (Duration, u32) {
     (longest.max(last.elapsed()), number)
 }
 
-/// Nobody who writes a stream sees more than that it takes longer, also if the node is killed
-/// meanwhile.
+/// Writers of a stream see only a delay, also if the node is killed meanwhile.
 #[test]
 fn a_stream_waits_for_room_and_goes_on() {
     let Some(disk) = Disk::make(1500) else { return };

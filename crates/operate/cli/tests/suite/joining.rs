@@ -1,4 +1,5 @@
-//! `quorate start --join`: three commands make a cluster of three, whoever dies on the way.
+//! `quorate start --join`: three commands make a cluster of three, whichever process dies on the
+//! way.
 
 use std::{
     fs,
@@ -75,7 +76,7 @@ fn post(admin: &str, path: &str, body: &Json) -> Response {
     client::post(admin, path, &body.to_string(), PATIENCE).unwrap()
 }
 
-/// Nobody ever got another id.
+/// Returns the ids in the address book: no other id was ever assigned.
 fn ids_in_book(spec: &Spec) -> Vec<String> {
     let text = fs::read_to_string(spec.data.join("peers")).unwrap_or_default();
     let peers = text.lines().filter_map(|line| line.strip_prefix("peer "));
@@ -154,7 +155,7 @@ impl Way {
                 let _ = there.read_to_end(&mut answer);
                 if losing.load(Ordering::SeqCst) {
                     told.store(true, Ordering::SeqCst);
-                    // Whoever asked waits on.
+                    // The client goes on waiting.
                     thread::spawn(move || stream.read(&mut [0]));
                 } else {
                     let _ = stream.write_all(&answer);
@@ -166,8 +167,8 @@ impl Way {
     }
 }
 
-/// Head and body; `None` for a connection without a request. The server is to close behind its
-/// answer.
+/// Reads head and body; `None` for a connection without a request. The server should close after
+/// its answer.
 fn read_request(stream: &mut TcpStream) -> Option<String> {
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut text = String::new();
@@ -187,8 +188,8 @@ fn read_request(stream: &mut TcpStream) -> Option<String> {
     }
 }
 
-/// [join-2] SIGKILL before it is asked, before the answer comes, behind it, and while it catches
-/// up: it goes on, and never takes a second id.
+/// [join-2] SIGKILL before it is asked, before the answer arrives, after it, and during catch-up:
+/// it continues, and never takes a second id.
 #[test]
 fn a_joiner_that_is_killed_at_any_step_goes_on_with_the_same_id() {
     let folder = TempDir::new().unwrap();
@@ -197,7 +198,7 @@ fn a_joiner_that_is_killed_at_any_step_goes_on_with_the_same_id() {
     let joiner = spec(folder.path(), "n2", &["--join", &admin]);
     let begin = || NodeProcess::spawn(joiner.clone()).unwrap();
 
-    // Nobody is there to be asked: it waits, and says so.
+    // There is no node to ask: it waits, and says so.
     let mut two = begin();
     wait_said(&joiner, "waiting for an id");
     assert!(!joiner.data.join("identity").exists());
@@ -209,7 +210,7 @@ fn a_joiner_that_is_killed_at_any_step_goes_on_with_the_same_id() {
         database.run(&[b"SET", key.as_bytes(), &[b'x'; 1000]]).unwrap();
     }
 
-    // It has an id, and never hears of it.
+    // It has an id, and never learns of it.
     let way = Way::to(&admin, |request| request);
     way.loses.store(true, Ordering::SeqCst);
     let astray = with(joiner.clone(), "--join", &way.address);
@@ -262,7 +263,7 @@ fn a_joiner_that_cannot_be_dialled_back_is_refused_with_the_reason() {
     assert!(text.contains(&reason), "{text}");
     assert!(text.contains("hint: start it with a --peer address"), "{text}");
 
-    // Nor is it enough that somebody is there.
+    // Nor is it enough that some process listens there.
     let elsewhere = json!({"nonce": "77", "peer": one.ready.peer, "as": "voter"});
     let refused = post(&one.ready.admin, "/join", &elsewhere);
     assert_eq!(refused.status, 409);
@@ -316,9 +317,9 @@ fn a_joiner_waits_until_there_is_a_cluster() {
     assert_eq!(wait_end(&mut four).code(), Some(0));
 }
 
-/// The members of the founding record are all gone: who joins is told where the others are, and
-/// believes no older word of its log. And an address that means everywhere is told as one that
-/// leads somewhere.
+/// The members of the founding record are all gone: a joining node learns where the others are, and
+/// ignores older addresses in its log. And an unspecified address is reported as one that can be
+/// dialled.
 #[test]
 fn a_cluster_outlives_its_founder() {
     let folder = TempDir::new().unwrap();
@@ -395,7 +396,8 @@ fn a_machine_whose_folder_is_lost_takes_the_place_of_its_predecessor() {
     }
 }
 
-/// [member-1] It hears that it was removed, says so, and its folder is nobody's any more.
+/// [member-1] The node learns of its removal, reports it, and its folder belongs to no node any
+/// more.
 #[test]
 fn a_removed_node_says_so_and_does_not_start_again() {
     let folder = TempDir::new().unwrap();

@@ -83,7 +83,7 @@ fn every_flag_is_one_of_the_binary_and_is_understood() {
     assert!(said.contains("/dev/null/node"), "{said}");
 }
 
-/// What a node listens at is what it is reached at, and where it is asked how it is.
+/// The listening ports of a node are those of its services and probes.
 #[test]
 fn ports_agree() {
     let (_, container) = pod(&object("StatefulSet", "quorate"));
@@ -115,7 +115,7 @@ fn ports_agree() {
     assert_eq!(probe("livenessProbe"), at_admin("/health"));
 }
 
-/// The list has a name for each pod, and these are names that the service gives out.
+/// The list has a name for each pod, and these are names that the service assigns.
 #[test]
 fn names_agree() {
     let set = object("StatefulSet", "quorate");
@@ -129,7 +129,7 @@ fn names_agree() {
         .map(|ordinal: u32| format!("{}={name}-{ordinal}.{service}:7451", ordinal + 1));
     let peers: Vec<String> = peers.collect();
     assert_eq!(flags(&container)["--cluster"], peers.join(","));
-    // A majority has to be there, else nobody is ever ready.
+    // A majority has to be up, else no node is ever ready.
     assert_eq!(text(&set["spec"]["podManagementPolicy"]), "Parallel");
     let label = |labels: &Yaml<'_>| text(&labels["app.kubernetes.io/name"]);
     let own = label(&set["spec"]["template"]["metadata"]["labels"]);

@@ -19,24 +19,24 @@ const FLAGS: [&str; 4] = ["--reads", "lease", "--election-ms", "300-600"];
 const ROUNDS: u64 = 12;
 /// Connections that ask it all the time: wherever it is stopped, it is at work on their reads.
 const READERS: usize = 4;
-/// Reads of a connection that are on their way at a time, and so many more while the leader is
-/// stopped: they lie in a socket that it may have been about to read from.
+/// Reads of a connection in flight at a time, and the same number more while the leader is stopped:
+/// they lie in a socket that it may have been about to read from.
 const OUTSTANDING: usize = 64;
 const GET: &[u8] = b"*2\r\n$3\r\nGET\r\n$1\r\nx\r\n";
 
-/// What the connections of a round share.
+/// State shared by the connections of a round.
 #[derive(Default)]
 struct Round {
-    /// What was acknowledged last: a read that is sent now finds this, or something newer.
+    /// The last acknowledged value: a read sent now finds this, or something newer.
     floor: AtomicU64,
     outstanding: AtomicUsize,
     stop: AtomicBool,
     answered: AtomicU64,
-    /// Reads that were sent behind what was written during the pause.
+    /// Reads sent after the write during the pause.
     behind: AtomicUsize,
     /// Connections that got what was written during the pause, an error, or the end.
     settled: AtomicUsize,
-    /// Of those, the ones that got it.
+    /// Connections among them that got it.
     fresh: AtomicUsize,
     wrong: Mutex<Option<String>>,
 }
@@ -128,8 +128,8 @@ fn set(cluster: &Cluster, from: u32, value: u64) {
     client.run(&[b"SET", b"x", value.as_bytes()]).unwrap();
 }
 
-/// One pause; how many connections found what was written meanwhile. `None`: another node led
-/// before.
+/// Pauses the leader; returns how many connections found what was written meanwhile. `None`:
+/// another node led before.
 fn pause(cluster: &mut Cluster, value: u64) -> Option<usize> {
     let leader = cluster.leader();
     let address = cluster.clients()[leader as usize - 1].clone();

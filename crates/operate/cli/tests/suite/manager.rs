@@ -1,4 +1,4 @@
-//! What a service manager hears of a node, at a socket of the test.
+//! Notifications of a node to a service manager, at a socket of the test.
 
 use std::{
     fs::{File, OpenOptions},
@@ -25,7 +25,7 @@ use rustix::{
     process::{Pid, Signal, kill_process},
 };
 
-/// How long the manager goes without hearing of a node before it ends it, as the node is told.
+/// Watchdog timeout of the manager, as the node is given it.
 const WATCHDOG_USEC: &str = "300000";
 
 /// A service manager, as far as a node sees of it.
@@ -40,7 +40,8 @@ impl Manager {
         Self::new(UnixDatagram::bind(&path).unwrap(), path.to_str().unwrap())
     }
 
-    /// In the kernel's own space of names, as systemd had it once and containers have it.
+    /// Binds a name in the kernel's abstract namespace, as systemd had it once and containers have
+    /// it.
     fn at_name(name: &str) -> Self {
         let address = SocketAddr::from_abstract_name(name).unwrap();
         let socket = UnixDatagram::bind_addr(&address).unwrap();
@@ -75,7 +76,7 @@ impl Manager {
         heard
     }
 
-    /// What has come and was not read yet.
+    /// Returns the notifications received and not read yet.
     fn heard(&self) -> Vec<String> {
         self.socket.set_nonblocking(true).unwrap();
         let mut heard = Vec::new();
@@ -165,8 +166,8 @@ fn a_node_says_when_it_is_ready_what_it_is_and_that_it_stops() {
     assert_eq!(after.len(), 2, "{after:#?}");
 }
 
-/// It listens, and waits for the node that founds the cluster, as long as that takes: the manager
-/// must neither wait for more nor take it for dead.
+/// The node listens, and waits for the founder of the cluster, as long as that takes: the manager
+/// must neither wait for more nor take the node for dead.
 #[test]
 fn a_node_that_waits_for_another_is_ready_and_turns() {
     let folder = tempfile::tempdir().unwrap();
@@ -184,8 +185,9 @@ fn a_node_that_waits_for_another_is_ready_and_turns() {
     assert!(node.terminate().success());
 }
 
-/// Nobody reads its log lines: the reactor hangs in the next one, as it would where the journal
-/// hangs. All other threads go on, and must say neither that it turns nor that the node is alive.
+/// The log lines are not read: the reactor hangs in the next one, as it would where the journal
+/// hangs. All other threads continue, and must report neither that the reactor turns nor that the
+/// node is alive.
 #[test]
 fn a_reactor_that_hangs_is_not_said_to_turn() {
     let folder = tempfile::tempdir().unwrap();
@@ -214,8 +216,8 @@ fn a_reactor_that_hangs_is_not_said_to_turn() {
     wait_for("a node that is alive", || (health() == Some(200)).then_some(()));
 }
 
-/// Nothing can be written to the pipe any more. By another description of it: that of the node
-/// stays one that waits.
+/// Fills the pipe until nothing can be written any more. It uses another open file description: the
+/// node's stays blocking.
 fn fill(pipe: &PipeReader) {
     let nonblocking = i32::try_from(OFlags::NONBLOCK.bits()).unwrap();
     let mut writer = OpenOptions::new()
@@ -228,7 +230,7 @@ fn fill(pipe: &PipeReader) {
     }
 }
 
-/// A socket that is not there is said, and the node runs.
+/// A missing socket is reported, and the node runs.
 #[test]
 fn a_manager_that_is_gone_keeps_no_node_from_running() {
     let folder = tempfile::tempdir().unwrap();

@@ -9,7 +9,7 @@ use crate::common::{
 use quorate_admin::client;
 use serde_json::{Value as Json, json};
 
-/// One command at these nodes: exit code and its one document.
+/// Runs a command at these nodes; returns its exit code and its one document.
 fn member(admin: &str, line: &str) -> (i32, Json) {
     let words: Vec<&str> = ["member"].into_iter().chain(line.split(' ')).collect();
     quorate_json(&[&words[..], &["--json", "--admin", admin]].concat())
@@ -26,7 +26,7 @@ fn refused(admin: &str, line: &str, exit: i32, code: &str) {
     assert_eq!((ended, &json["error"]["code"]), (exit, &json!(code)), "{line}: {json}");
 }
 
-/// Node and weight of everybody who has one.
+/// Returns node and weight of every member that has one.
 fn weights(list: &Json) -> Vec<(u64, u64)> {
     let nodes = list["nodes"].as_array().unwrap().iter();
     let weight = |node: &Json| (node["node"].as_u64().unwrap(), node["weight"].as_u64().unwrap());
@@ -46,7 +46,7 @@ fn members_are_listed_weighed_demoted_promoted_and_removed() {
     let admins = cluster.nodes.admin_addresses();
     let leader = u64::from(cluster.leader());
     let follower = 1 + leader % 3;
-    // Whoever is asked finds the leader.
+    // Any node that is asked finds the leader.
     let other = &admins[follower as usize - 1];
     let list = done(other, "list");
     assert_eq!((&list["era"], weights(&list)), (&json!(0), vec![(1, 1), (2, 1), (3, 1)]));
@@ -78,7 +78,7 @@ fn members_are_listed_weighed_demoted_promoted_and_removed() {
     assert_eq!(done(other, &format!("promote {follower}"))["result"], "reached");
     assert_eq!(role(&done(other, "list")), "voter");
 
-    // What cannot be is refused with its reason, whoever is asked.
+    // An impossible request is refused with its reason by every node.
     for (line, code) in [
         ("remove 9", "unknown_node"),
         ("promote 9", "unknown_node"),
@@ -142,7 +142,7 @@ fn leadership_goes_by_priority_and_leaves_a_node_that_is_drained() {
     assert_eq!((&again["leader"], &again["priority_was"]), (&list["leader"], &Json::Null));
 }
 
-/// Two operators at once: each hears what came of his own, and nobody of half a plan.
+/// Two operators at once: each learns the result of their own request, and neither of half a plan.
 #[test]
 fn of_two_operators_one_wins_and_the_other_is_told() {
     let cluster = Cluster::start(3, &[]);
@@ -169,8 +169,8 @@ fn of_two_operators_one_wins_and_the_other_is_told() {
     assert_eq!(heavy, won, "{list}");
 }
 
-/// A plan that needs a node that is away waits, says for what, and is cancelled; who follows it is
-/// told.
+/// A plan that needs an absent node waits, says for what, and is cancelled; a command that follows
+/// it is notified.
 #[test]
 fn a_plan_that_waits_is_cancelled() {
     let mut cluster = Cluster::start(3, &[]);
@@ -216,7 +216,7 @@ fn a_plan_that_waits_is_cancelled() {
     assert_eq!(done(&rest, "list")["plan"], Json::Null);
 }
 
-/// The node that was asked, which leads, dies in the middle: the cluster goes on with the plan, and
+/// The node that was asked, which leads, dies in the middle: the cluster continues the plan, and
 /// the command follows it elsewhere.
 #[test]
 fn a_plan_and_its_command_outlive_the_leader() {
@@ -243,7 +243,7 @@ fn a_plan_and_its_command_outlive_the_leader() {
     wait_leader(other, |now| now != u64::from(leader));
 }
 
-/// What programs send themselves: statuses of HTTP, and the leader's own refusal elsewhere.
+/// Requests of programs: HTTP statuses, and the leader's own refusal at other nodes.
 #[test]
 fn the_admin_address_takes_wishes_as_json() {
     let cluster = Cluster::start(3, &[]);
@@ -352,7 +352,7 @@ fn ids_are_reserved_a_machine_is_replaced_and_an_address_moved() {
     let text = String::from_utf8(status.stdout).unwrap();
     assert!(!text.contains("unreachable"), "{text}");
 
-    // A machine moves: the others are told first.
+    // A machine moves: the others are notified first.
     let moved = with(three.spec.clone(), "--peer", &format!("127.0.0.1:{}", free_port()));
     let to = flag(&moved, "--peer").to_owned();
     assert_eq!(done(&admin, &format!("address 3 {to}"))["result"], "done");
@@ -373,8 +373,7 @@ fn ids_are_reserved_a_machine_is_replaced_and_an_address_moved() {
     drop(three);
 }
 
-/// [level-5] By way of any node: what holds the level back, the raise, and what is said from then
-/// on.
+/// [level-5] Through any node: what holds the level back, the raise, and the reports from then on.
 #[test]
 fn the_feature_level_is_shown_held_back_and_raised() {
     let mut cluster = Cluster::start(3, &[]);

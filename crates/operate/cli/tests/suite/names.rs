@@ -15,7 +15,8 @@ use std::{
 use crate::common::{Cluster, Spec, program, wait_for};
 use quorate_testbed::{nodes::Nodes, process};
 
-/// What runs another program with these names instead of the machine's; the process stays the same.
+/// Writes a script that runs another program with these host names instead of the machine's; the
+/// process stays the same.
 fn with_names(folder: &Path, names: &Path) -> PathBuf {
     let script = folder.join("quorate.sh");
     let own_user = match rustix::process::geteuid().is_root() {

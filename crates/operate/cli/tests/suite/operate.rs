@@ -1,14 +1,14 @@
-//! The pages of docs/operate do what they say: the commands of their `sh` blocks are run, in order,
-//! in one empty folder.
+//! The pages of docs/operate are correct: the commands of their `sh` blocks are run, in order, in
+//! one empty folder.
 //!
-//! What is put in place of something: a free port of loopback for each address `10.…:PORT`, an
-//! address of loopback that nobody else uses for each `127.0.0.N`, with its ports as they are, and
-//! the cluster's id for [`SAMPLE_ID`]. `quorate start` goes on beside the commands that follow,
-//! which wait until it serves; where a page uses certificates, they wait until it listens, and the
-//! page itself says when to wait for more. Variables that a page exports are there for all its
-//! further commands. What needs a machine of its own to be installed on is not run here, but by
-//! `cargo xtask package check`. Comments of a page that begin with `<!-- test` have more commands,
-//! which a reader sees elsewhere, and lines of the few other words that [`World::event`] knows.
+//! Substitutions: a free port of loopback for each address `10.…:PORT`, an otherwise unused address
+//! of loopback for each `127.0.0.N`, with its ports as they are, and the cluster's id for
+//! [`SAMPLE_ID`]. `quorate start` keeps running during the commands that follow, which wait until
+//! it serves; where a page uses certificates, they wait until it listens, and the page itself says
+//! when to wait for more. Variables that a page exports are there for all its further commands.
+//! Installations that need a machine of their own are not run here, but by `cargo xtask package
+//! check`. Comments of a page that begin with `<!-- test` have more commands, which a reader sees
+//! elsewhere, and lines of the few other words that [`World::event`] knows.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -108,24 +108,24 @@ fn run(page: &str) {
 /// A node that was started, and what it has to say before the next command is given.
 struct Started {
     name: String,
-    /// It joins a cluster just now: the line that says that it has.
+    /// Log line that marks the end of its joining, while it joins.
     joins: Option<&'static str>,
-    /// What it had written in an earlier life.
+    /// Length of its log output from an earlier life.
     said_before: usize,
 }
 
 struct World {
     folder: TempDir,
-    /// Of each address of the page.
+    /// Substitute of each address of the page.
     places: BTreeMap<String, String>,
-    /// By the name of their folder.
+    /// Running nodes by the name of their folder.
     nodes: BTreeMap<String, NodeProcess>,
     /// Variables that were exported.
     variables: BTreeMap<String, String>,
     started: Vec<Started>,
     cluster: Option<String>,
     written: usize,
-    /// For messages.
+    /// Current place in the pages, for messages.
     now_at: String,
 }
 
@@ -171,7 +171,7 @@ impl World {
         let words: Vec<&str> = told.split_whitespace().collect();
         match words[..] {
             ["quorate", "start", "--data", name, ..] => {
-                // What makes it go on beside a shell is done here in another way.
+                // The shell words that put it in the background are replaced here.
                 let flags = words.split(|word| word.starts_with("2>")).next();
                 self.start(name, &flags.unwrap_or_default()[4..]);
             }
@@ -234,12 +234,12 @@ impl World {
         }
     }
 
-    /// Waits until everybody who was started since serves.
+    /// Waits until every node started since then serves.
     fn settle(&mut self) {
         for Started { name, joins, said_before } in std::mem::take(&mut self.started) {
             let node = self.nodes.get_mut(&name).unwrap();
             node.wait_ready().unwrap_or_else(|error| panic!("{error}"));
-            // Whoever asks for more has to have a certificate.
+            // Further requests would need a certificate.
             if node.spec.flags.iter().any(|flag| flag == "--tls") {
                 continue;
             }
@@ -300,7 +300,7 @@ impl World {
         fs::write(self.folder.path().join(output), counts).unwrap();
     }
 
-    /// What happens to a cluster, and what is expected of it.
+    /// Applies an event to the cluster, or checks an expectation.
     fn event(&mut self, words: &[&str]) {
         match *words {
             ["kill", name] if !name.starts_with('$') => {
@@ -344,7 +344,7 @@ impl World {
         }
     }
 
-    /// All that was ever written is there.
+    /// Checks that all that was ever written is there.
     fn read(&self) {
         assert!(self.written > 0, "there is nothing to read");
         let mut client = self.client();
@@ -355,7 +355,7 @@ impl World {
         }
     }
 
-    /// These have votes, and nothing is under way, as everybody sees it.
+    /// Waits until, in every node's view, exactly these have votes and no change is in flight.
     fn voters(&self, voters: &[&str]) {
         for node in self.nodes.values() {
             wait_for(&format!("voters {voters:?}"), || {
@@ -369,7 +369,7 @@ impl World {
         }
     }
 
-    /// Whether the leader sends this auxiliary what is proposed.
+    /// Returns whether the leader sends proposals to this auxiliary.
     fn engaged(&self, auxiliary: &str, engaged: bool) {
         let auxiliary: u32 = auxiliary.parse().unwrap();
         wait_for("the auxiliary", || {
@@ -382,7 +382,7 @@ impl World {
     }
 }
 
-/// Which line of which page it was, and what the nodes said.
+/// Prints the line and page of a failure, and the nodes' output.
 impl Drop for World {
     fn drop(&mut self) {
         if std::thread::panicking() {
@@ -395,7 +395,7 @@ impl Drop for World {
     }
 }
 
-/// What addresses of this process begin with: all of them are loopback, and no other process
+/// Returns the prefix of this process's addresses: all of them are loopback, and no other process
 /// listens there.
 fn own_network() -> String {
     let id = std::process::id();

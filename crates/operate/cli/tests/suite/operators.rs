@@ -1,4 +1,4 @@
-//! What a person who runs a cluster sees: the lines on standard error, readiness, status.
+//! Output for the operator of a cluster: the lines on standard error, readiness, status.
 
 use std::{
     fs,
@@ -12,7 +12,7 @@ use crate::common::{
 use quorate_client::Client;
 use serde_json::Value as Json;
 
-/// Lines that a node has written so far.
+/// Returns the lines that a node has written until now.
 fn lines(cluster: &mut Cluster, node: u32) -> Vec<String> {
     let said = fs::read_to_string(&cluster.node(node).spec.stderr).unwrap();
     said.lines().map(str::to_owned).collect()
@@ -28,14 +28,14 @@ fn wait_for_line(cluster: &mut Cluster, node: u32, from: usize, parts: &[&str]) 
     })
 }
 
-/// A leader dies, another one leads, and the first comes back: each node tells of it, with causes.
+/// A leader dies, another one leads, and the first comes back: each node reports it, with causes.
 #[test]
 fn standard_error_tells_why_leadership_moved_and_who_came_and_went() {
     let mut cluster = Cluster::start(3, &[]);
     let old = cluster.leader();
     let mut client = cluster.client_from(old);
     client.run(&[b"SET", b"x", b"1"]).unwrap();
-    // Everybody is level and knows everybody before anything happens.
+    // All nodes are caught up and know each other before anything happens.
     for node in 1..=3 {
         wait_for_line(&mut cluster, node, 0, &["INFO caught up: "]);
         for peer in (1..=3).filter(|peer| *peer != node) {
@@ -48,7 +48,7 @@ fn standard_error_tells_why_leadership_moved_and_who_came_and_went() {
 
     cluster.node(old).kill().unwrap();
     let others: Vec<u32> = (1..=3).filter(|node| *node != old).collect();
-    // Its connections break at once; who has no time to look hears its silence first.
+    // Its connections break at once; a node that has no time to look notices its silence first.
     let gone = format!("leader {old} ");
     let new = wait_for("another leader", || {
         others.iter().copied().find(|node| {
@@ -83,7 +83,7 @@ fn standard_error_tells_why_leadership_moved_and_who_came_and_went() {
         let peer = format!("peer={old} boot=2");
         wait_for_line(&mut cluster, *node, seen(*node), &["INFO peer connected", &peer]);
     }
-    // Handed over: the old leader says to whom, and nobody is alarmed.
+    // Handed over: the old leader names the new one, and no node warns.
     let admin = cluster.node(new).ready.admin.clone();
     wait_for("a transfer", || {
         let (code, _) = quorate_json(&["transfer", "--admin", &admin, "--json"]);
@@ -168,7 +168,7 @@ fn serve(folder: &tempfile::TempDir) -> NodeProcess {
     node
 }
 
-/// `quorate status --watch | head -1`: it ends when nobody reads it any more, quietly.
+/// `quorate status --watch | head -1`: it ends quietly when its output is no longer read.
 #[test]
 fn watching_ends_with_its_reader() {
     let folder = tempfile::tempdir().unwrap();
@@ -221,7 +221,7 @@ fn watching_as_json_is_a_line_for_each_look() {
     watching.wait().unwrap();
 }
 
-/// How fast the disk fills is in the status, once it has been looked at for a while.
+/// The status has the growth rate of the log, once it has been observed for a while.
 #[test]
 fn status_says_how_fast_the_log_grows() {
     let folder = tempfile::tempdir().unwrap();

@@ -43,7 +43,7 @@ fn all_nodes_are_replaced_under_load_and_nothing_is_lost() {
     assert!(keys > 100 && acknowledged > 200, "{keys} {acknowledged}");
 }
 
-/// Whoever is killed comes back, the plan ends, and the old node is out.
+/// Checks that a killed process comes back, the plan ends, and the old node is out.
 fn survives(kills: &[(Role, Moment)]) {
     let mut cluster = Cluster::start(NODES as u32, &FLAGS);
     let nodes = &mut cluster.nodes;
@@ -54,7 +54,7 @@ fn survives(kills: &[(Role, Moment)]) {
     for ((role, at), spec) in kills.iter().zip(newcomers) {
         let killed = kill::one(nodes, &program(), spec, *role, *at);
         let killed = killed.unwrap_or_else(|error| panic!("{role:?} at {at:?}: {error}"));
-        // Whoever else dies, the command sees the plan to its end.
+        // Unless it is killed itself, the command sees the plan to its end.
         let outlived = killed.outlived || *role == Role::Command;
         assert!(outlived, "{role:?} at {at:?}: {killed}");
     }

@@ -1,6 +1,6 @@
-//! `quorate scrub` on real processes: what somebody spoils in the files of a running node is
-//! noticed, named, and repaired by the other nodes, while clients write; nothing acknowledged is
-//! lost, nothing wrong is served, and the next start needs nobody.
+//! `quorate scrub` on real processes: damage in the files of a running node is noticed, named, and
+//! repaired by the other nodes, while clients write; nothing acknowledged is lost, nothing wrong is
+//! served, and the next start needs no help.
 
 use std::{
     fs::{self, OpenOptions},
@@ -144,7 +144,7 @@ fn what_is_spoiled_under_a_running_node_is_found_named_and_repaired() {
     assert_eq!((read.len() as u64, first_other(0, 0, &read)), (STREAM, None));
 }
 
-/// Who asks wrongly is told how to ask.
+/// A malformed request is answered with its correct form.
 #[test]
 fn a_pace_that_is_none_is_refused() {
     let (code, json) = quorate_json(&["scrub", "--pace", "fast", "--json"]);

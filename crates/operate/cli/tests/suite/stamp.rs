@@ -41,7 +41,7 @@ fn tree() -> (tempfile::TempDir, PathBuf) {
     (folder, root)
 }
 
-/// One with a repository and a commit.
+/// Makes a folder with a repository and a commit.
 fn repository() -> (tempfile::TempDir, PathBuf) {
     let (folder, root) = tree();
     git(&root, &["init", "--quiet"]);
@@ -100,8 +100,8 @@ fn a_tarball_has_no_commit_wherever_it_lies() {
     assert_eq!(stamp::commit(&unborn), None);
 }
 
-/// What Cargo watches exists, or it would run the script at every build; and it changes with every
-/// commit.
+/// The files that Cargo watches exist, or it would run the script at every build; and they change
+/// with every commit.
 #[test]
 fn what_is_watched_exists_and_changes_with_the_commit() {
     if !has_git() {
@@ -124,7 +124,7 @@ fn what_is_watched_exists_and_changes_with_the_commit() {
     commit_is_seen("no branch");
 }
 
-/// As Cargo looks: of a folder, at all that is in it.
+/// Returns the newest time as Cargo determines it: of a folder, from all that is in it.
 fn newest(paths: &[PathBuf]) -> SystemTime {
     let mut all = paths.to_vec();
     let mut next = 0;

@@ -110,7 +110,7 @@ fn a_promise_to_an_era_that_does_not_exist_is_told() {
     }
 }
 
-/// A hello that is held takes nobody's place.
+/// A hello that is held takes no peer's place.
 #[test]
 fn a_held_hello_with_a_higher_boot_evicts_nobody() {
     let cluster = Cluster::start(3, &[]);

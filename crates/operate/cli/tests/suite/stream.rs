@@ -108,7 +108,7 @@ fn what_is_put_comes_out_again() {
         assert!(output.stdout == expected, "{arguments:?}");
         assert!(output.stderr.is_empty(), "{arguments:?}");
     }
-    // Standard output is the stream's; the document goes beside it.
+    // Standard output is the stream's; the document goes to standard error.
     let output = run(&["cat", "a", "--from", "699999", "--json"], nodes);
     assert_eq!(output.stdout, &data[699_999..]);
     let said: Json = serde_json::from_slice(&output.stderr).unwrap();
@@ -161,7 +161,7 @@ fn an_existing_stream_is_written_only_as_the_user_says() {
     assert_eq!(put(&["--append", "--no-close"], b"def"), done);
     assert_eq!(played.stream("a"), Some((b"abcdef".to_vec(), false)));
 
-    // Somebody writes to it.
+    // A writer has it open.
     let mut child =
         stream(&["put", "--name", "a", "--append"], nodes).stdin(Stdio::piped()).spawn().unwrap();
     let mut pipe = child.stdin.take().unwrap();
@@ -179,7 +179,7 @@ fn an_existing_stream_is_written_only_as_the_user_says() {
     assert_eq!(put(&["--append"], b""), (1, "closed".to_owned()));
 }
 
-/// Interrupted, it says what is durable; the same file goes on behind that.
+/// Interrupted, it reports what is durable; the same file continues after that.
 #[test]
 fn an_interrupted_file_is_resumed_where_it_is_the_same() {
     let played = Played::start(1, 3).unwrap();
@@ -191,7 +191,7 @@ fn an_interrupted_file_is_resumed_where_it_is_the_same() {
     played.hold(123_456);
     let slow = [&arguments[..], &["--buffer", "100000"]].concat();
     let child = stream(&slow, nodes).spawn().unwrap();
-    // So many are only sent if it has heard of those that are durable.
+    // It sends this many only after a report on those that are durable.
     assert!(played.wait_for("a", 223_456, PATIENCE));
     interrupt(&child);
     let output = child.wait_with_output().unwrap();
@@ -223,7 +223,7 @@ fn an_interrupted_file_is_resumed_where_it_is_the_same() {
     assert!(played.stream("b") == Some((data, true)));
 }
 
-/// A writer that is taken over leaves bytes behind the end that was compared.
+/// A writer that is taken over leaves bytes after the end that was compared.
 #[test]
 fn what_was_decided_after_the_comparison_is_compared_as_well() {
     let played = Played::start(1, 3).unwrap();
@@ -301,7 +301,7 @@ fn cat_gives_out_nothing_it_should_not() {
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(said.contains("it ends at 5000, before --to 6000"), "{said}");
 
-    // Exactly the node that is named, whoever leads and whatever it can do.
+    // Exactly the named node, leader or not, whatever it can do.
     played.lead(0);
     let before = played.met().len();
     played.play(&[Fault::Refuse(Code::Unavailable)]);
@@ -441,7 +441,7 @@ fn bad_usage_and_nobody_there_are_clear() {
     assert_eq!(code, 1);
 }
 
-/// A terminal's user who interrupts before anything answered is not left without a word.
+/// A user who interrupts before anything answered gets a message.
 #[test]
 fn an_interrupt_before_the_stream_is_open_says_so() {
     let played = Played::start(1, 1).unwrap();

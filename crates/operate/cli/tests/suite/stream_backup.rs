@@ -46,7 +46,7 @@ fn stat(nodes: &[String], name: &str) -> Info {
     Streams::new(nodes, options()).stat(name).unwrap()
 }
 
-/// All that is kept of a stream is what its writer wrote.
+/// Checks that all that is kept of a stream is what its writer wrote.
 fn read(nodes: &[String], name: &str, writer: u16) {
     let Info { start, end, .. } = stat(nodes, name);
     let mut reader = StreamReader::new(nodes, name, options()).from(start).to(end);
@@ -89,9 +89,9 @@ fn started(data: &Path, peer: &str, flags: &[&str]) -> NodeProcess {
     node
 }
 
-/// Closed ones with their end, trimmed ones from their start, bounded ones, and one that grows all
-/// the while: up to the backup's slot, and no byte further. Whoever joins the new cluster gets them
-/// too.
+/// Closed streams with their end, trimmed ones from their start, bounded ones, and one that grows
+/// all the while: up to the backup's slot, and no byte further. Nodes that join the new cluster get
+/// them too.
 #[test]
 fn streams_are_backed_up_at_one_moment_and_come_back() {
     let cluster = Cluster::start(3, &["--store", "memory"]);
@@ -209,7 +209,7 @@ fn what_is_removed_while_a_backup_is_read_is_in_it() {
     let folder = TempDir::new().unwrap();
     let node = start(&folder.path().join("n"), &[]);
     let (here, admin) = ([node.ready.stream.clone()], &node.ready.admin);
-    // So much that a checkpoint is worth while when it is gone.
+    // Enough bytes that a checkpoint is worth while when they are gone.
     put(&here, "large", How::Create, 1, 70 * MIB, true);
     put(&here, "long", How::Create, 2, 10 * MIB, false);
     let used = || {
@@ -229,7 +229,7 @@ fn what_is_removed_while_a_backup_is_read_is_in_it() {
     let mut streams = Streams::new(&here, options());
     streams.remove("large").unwrap();
     streams.trim("long", 9 * MIB as u64).unwrap();
-    // Room that is free is given out again: the new stream would take it.
+    // Free space is allocated again: the new stream would take it.
     put(&here, "later", How::Create, 3, 30 * MIB, true);
     assert!(used().unwrap() >= 110 * MIB as u64, "the old ones are there still");
     let mut all = Vec::new();

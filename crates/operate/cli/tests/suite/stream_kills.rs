@@ -1,4 +1,4 @@
-//! A long stream of bytes through a real group whose nodes are killed on the way: every byte that
+//! A long stream of bytes through a real group whose nodes are killed meanwhile: every byte that
 //! was acknowledged is on every node, where it belongs.
 
 use std::{
@@ -16,12 +16,12 @@ use quorate_testbed::stream_bytes::{fill, first_other};
 
 const MIB: u64 = 1 << 20;
 const NODES: u32 = 3;
-/// What is written at a time.
+/// Bytes written at a time.
 const CHUNK: usize = 256 << 10;
 
 fn options() -> Options {
     Options {
-        // So much is in flight when somebody dies, and no more.
+        // Most bytes in flight when a node dies.
         buffer: 8 << 20,
         open: PATIENCE,
         patience: PATIENCE,
@@ -34,14 +34,14 @@ fn addresses(cluster: &Cluster) -> Vec<String> {
     nodes.map(|node| node.ready.stream.clone()).collect()
 }
 
-/// A writer whose bytes follow from their positions, and how far it is.
+/// A writer whose bytes follow from their positions, and its progress.
 struct Writing {
     watch: Watch,
     end: JoinHandle<Result<u64, Error>>,
 }
 
 impl Writing {
-    /// To this position; `finish`: the stream ends there for good.
+    /// Starts a writer up to this position; `finish`: the stream ends there for good.
     fn start(nodes: &[String], how: How, to: u64, finish: bool) -> Self {
         let writer = StreamWriter::open(nodes, "long", how, options());
         let mut writer = writer.unwrap_or_else(|error| panic!("{error}"));
@@ -67,7 +67,7 @@ impl Writing {
     fn wait_durable(&self, position: u64) {
         wait_for(&format!("position {position} to be durable"), || {
             let durable = self.watch.progress().durable >= position;
-            // Whoever failed says why at the end.
+            // A writer that failed gives its reason at the end.
             (durable || self.end.is_finished()).then_some(())
         });
     }
@@ -113,8 +113,8 @@ fn nothing_acknowledged_is_lost_without_uring() {
     nothing_is_lost("portable");
 }
 
-/// One stream of 256 MiB; its owner is killed when it follows, then the leader, which owns it, then
-/// all at once.
+/// Writes a stream of 256 MiB; its owner is killed when it follows, then the leader, which owns it,
+/// then all at once.
 fn nothing_is_lost(engine: &str) {
     let mut cluster = Cluster::start(NODES, &["--store", "memory", "--stream-engine", engine]);
     let nodes = addresses(&cluster);

@@ -1,4 +1,4 @@
-//! The address for byte streams: whose it is, who is told of it, and that it speaks its own
+//! The address for byte streams: which node has it, who learns of it, and that it speaks its own
 //! protocol.
 
 use std::{
@@ -20,7 +20,7 @@ use quorate_wire::streams::{Answer, Ask, Code, Found, VERSION, decode_answer};
 
 const DEFAULT: &str = "127.0.0.1:7453";
 
-/// A node that is told nothing of streams.
+/// A node without settings for streams.
 fn silent(data: &Path) -> Spec {
     let mut spec = single(data, &[]);
     let at = spec.flags.iter().position(|flag| flag == "--stream");
@@ -48,7 +48,7 @@ fn connect(address: &str) -> TcpStream {
     stream
 }
 
-/// All that a node says to a client that says this and no more.
+/// Returns a node's reply to a client that sends this and no more.
 fn told(address: &str, said: &[u8]) -> Vec<u8> {
     let mut stream = connect(address);
     stream.write_all(said).unwrap();
@@ -90,12 +90,12 @@ fn the_address_is_in_the_status() {
     assert_eq!(stream, &node.ready.stream, "{json}");
 }
 
-/// Several nodes of one machine need no flag for streams; but who asks for an address gets it, or
-/// an error.
+/// Several nodes of one machine need no flag for streams; but an explicitly requested address is
+/// bound, or an error.
 #[test]
 fn a_node_without_the_default_address_serves_no_streams_and_says_so() {
     let folder = tempfile::tempdir().unwrap();
-    // Whoever has it, it is in use.
+    // Whichever process has it, it is in use.
     let _taken = TcpListener::bind(DEFAULT);
     let node = serve(silent(&folder.path().join("n")));
     assert_eq!(node.ready.stream, "");
@@ -107,7 +107,7 @@ fn a_node_without_the_default_address_serves_no_streams_and_says_so() {
     assert!(json["nodes"][0]["members"][0]["stream"].is_null(), "{json}");
 }
 
-/// All that a node has of a stream from this position on.
+/// Reads all that a node has of a stream from this position on.
 fn read(node: &NodeProcess, name: &str, from: u64) -> Vec<u8> {
     let nodes = std::slice::from_ref(&node.ready.stream);
     let mut reader = StreamReader::new(nodes, name, Options::default()).from(from);
@@ -239,8 +239,8 @@ fn nc_puts_a_file() {
     assert!(read(&node, "raw-1-1", 0) == data);
 }
 
-/// The port has no words: who cannot be served is told by a reset, the operator by the log and a
-/// number.
+/// The raw protocol has no errors: a client that cannot be served gets a reset, the operator a log
+/// line and a counter.
 #[test]
 fn a_raw_client_that_cannot_be_served_is_reset() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! `quorate top` as people run it: on a terminal, beside a cluster of real processes.
+//! `quorate top` as users run it: on a terminal, with a cluster of real processes.
 
 use std::{
     fs::File,
@@ -19,7 +19,7 @@ use rustix::{
 const WIDE: usize = 100;
 const HIGH: usize = 30;
 
-/// What a terminal shows that obeys what `quorate top` says, and nothing else.
+/// Content of a terminal that obeys the output of `quorate top`, and nothing else.
 struct Shown {
     rows: Vec<Vec<char>>,
     at: (usize, usize),
@@ -221,7 +221,7 @@ fn a_cluster_is_watched_while_a_node_dies() {
     top.ends(0);
 }
 
-/// However it ends, and though nobody answers.
+/// The terminal is restored at every end, even if no node answers.
 #[test]
 fn the_terminal_is_given_back_at_every_end() {
     let nobody = format!("127.0.0.1:{}", free_port());
@@ -245,7 +245,7 @@ fn the_terminal_is_given_back_at_every_end() {
     }
 }
 
-/// Nobody sees a picture in a pipe: an error says what draws there.
+/// A pipe shows no picture: an error names the command that prints there.
 #[test]
 fn without_a_terminal_there_is_an_error_with_a_hint() {
     let output = quorate(&["top"]);

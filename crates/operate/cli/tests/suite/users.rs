@@ -70,7 +70,8 @@ impl Guarded {
         (output.status.code().unwrap(), text)
     }
 
-    /// `web` writes and `eye` reads byte streams, and only who may write measures.
+    /// Checks that `web` writes and `eye` reads byte streams, and that only writers may run the
+    /// bench.
     fn passwords_for_streams_and_bench(&self) {
         let nodes = self.nodes.all().iter();
         let streams: Vec<&str> = nodes.map(|node| &*node.ready.stream).collect();
@@ -134,7 +135,7 @@ impl Guarded {
     }
 }
 
-/// A client that says lines, and hears what begins each answer.
+/// A client that sends lines, and reads the beginning of each answer.
 struct Resp(BufReader<TcpStream>);
 
 impl Resp {
@@ -180,7 +181,7 @@ fn the_first_user_is_an_admin_and_from_then_on_roles_count_at_every_node() {
     let mut early = cluster.client(1);
     assert_eq!(early.say("SET k v"), "+OK");
 
-    // Nobody locks everybody out.
+    // An admin cannot lock out all users.
     let (exit, json) = cluster.set(None, "bob", "reader");
     assert_eq!((exit, code(&json)), (1, "refused"), "{json}");
     let (exit, json) = cluster.run(None, &["user", "set", "ann", "--role", "admin"]);
@@ -267,7 +268,7 @@ fn the_first_user_is_an_admin_and_from_then_on_roles_count_at_every_node() {
     assert!(has("ops", "POST /snapshot", 200), "{json}");
     assert!(has("eye", "POST /transfer", 403), "{json}");
 
-    // [access-4] A node that begins with nothing lets nobody in meanwhile.
+    // [access-4] A node that begins with nothing admits no client meanwhile.
     let place = cluster.nodes.client_addresses()[2].clone();
     cluster.nodes.node(3).unwrap().kill().unwrap();
     cluster.nodes.respawn(3).unwrap();
@@ -342,8 +343,8 @@ fn users_survive_restarts_of_all_and_move_with_a_backup() {
     assert!(restored.status.success(), "{}", String::from_utf8_lossy(&restored.stdout));
 }
 
-/// [access-4] Who is away would let everybody in for a while after coming back, and nothing there
-/// knows better.
+/// [access-4] A node that is away would admit everyone for a while after coming back, and nothing
+/// there knows better.
 #[test]
 fn the_first_user_is_refused_while_a_node_is_away() {
     let mut cluster = Guarded::start(&["--store", "memory"]);

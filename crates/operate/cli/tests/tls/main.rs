@@ -1,5 +1,5 @@
-//! Real nodes with certificates: everybody who belongs to them is served, whoever does not is
-//! refused at every door, and what proves who somebody is can be exchanged while all run.
+//! Real nodes with certificates: every client and node of theirs is served, every other is refused
+//! at every port, and certificates and keys can be exchanged while all run.
 //!
 //! A program of its own: a process asks operators' addresses with one certificate
 //! ([`quorate_admin::client`]), and the other tests ask without.
@@ -88,7 +88,7 @@ impl Cluster {
         Client::new(&self.nodes.client_addresses(), options)
     }
 
-    /// All that another node has decided by now is on this one's disk.
+    /// Waits until all that another node has decided by now is on this one's disk.
     fn wait_until_durable(&self, id: u32) {
         let decided = wait_for("a status", || Some(self.nodes.view(1)?.decided));
         wait_for("the rest", || (self.nodes.view(id)?.durable >= decided).then_some(()));
@@ -110,7 +110,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// As a whole, so that a node which reads it finds the old one or the new one.
+/// Replaces a file as a whole, so that a node which reads it finds the old one or the new one.
 fn put(file: &Path, folder: &Path) {
     let new = folder.join("new");
     fs::copy(file, &new).unwrap();
@@ -213,7 +213,7 @@ fn a_load_is_offered_by_who_belongs_to_the_cluster() {
     }
 }
 
-/// What somebody hears who connects and says this, until the other side ends it.
+/// Connects, sends this, and returns everything received until the other side closes.
 fn heard(address: &str, says: &[u8]) -> Vec<u8> {
     let mut socket = TcpStream::connect(address).unwrap();
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -227,7 +227,8 @@ fn heard(address: &str, says: &[u8]) -> Vec<u8> {
     heard
 }
 
-/// Nothing of a cluster, a version or a protocol of ours: an alert of TLS at most.
+/// Returns whether a reply reveals nothing of a cluster, a version or a protocol of ours: an alert
+/// of TLS at most.
 fn says_nothing(heard: &[u8]) -> bool {
     heard.len() < 32 && (heard.is_empty() || heard[0] == 0x15)
 }
@@ -237,7 +238,7 @@ fn shakes_hands(address: &str, session: quorate_tls::session::Session) -> Result
     let socket = TcpStream::connect(address).unwrap();
     let stream = Stream::new(socket, Some(session));
     stream.handshake_within(PATIENCE).map_err(|error| error.to_string())?;
-    // The one who came hears only with the first read that it was refused.
+    // The client learns of the refusal only with its first read.
     match (&stream).read(&mut [0; 64]) {
         Ok(0) => Err("it was ended".to_owned()),
         Ok(_) => Ok(()),
@@ -313,7 +314,7 @@ fn strangers_are_refused_at_every_door_and_learn_nothing() {
     make(&at("other"), "stock", 2);
     for folder in ["same-name", "other"] {
         for node in ["node-1", "node-2", "client-ann"] {
-            // They know whom to trust, and nobody knows them.
+            // They know which authorities to trust, and no one knows them.
             for file in ["ca.crt", "clients-ca.crt"] {
                 fs::copy(certs().join(file), at(folder).join(node).join(file)).unwrap();
             }
@@ -379,7 +380,7 @@ fn strangers_are_refused_at_every_door_and_learn_nothing() {
     assert!(refused >= expected, "{refused} of {expected} were counted");
     // It serves on, and lost nothing.
     assert_eq!(cluster.client().run(&[b"GET", b"secret"]).unwrap(), Reply::Bulk(b"42".to_vec()));
-    // Nothing that proves who somebody is was written down.
+    // No credential was logged.
     let log = fs::read_to_string(&cluster.node(1).spec.stderr).unwrap();
     for file in ["node.key", "server.key"] {
         let key = fs::read_to_string(cluster.folder(1).join(file)).unwrap();
@@ -485,7 +486,7 @@ fn a_certificate_is_a_user_with_a_role_at_every_door() {
     }
 }
 
-/// Connections that say nothing, or a little now and then, hold nobody up and end.
+/// Connections that send nothing, or a little now and then, delay no one and are closed.
 #[test]
 fn the_slow_make_room() {
     let cluster = Cluster::start(1, &["--store", "memory"]);
@@ -523,7 +524,7 @@ fn authorities_and_certificates_are_exchanged_while_all_run() {
     let before = connected(&cluster);
     let accepted = cluster.nodes.metric(1, "quorate_net_clients_accepted_total").unwrap();
 
-    // A new authority beside the old one; nodes are certified by it one after the other.
+    // A new authority next to the old one; nodes are certified by it one after the other.
     let all = folder.path().join("all");
     for file in ["ca.crt", "ca.key", "clients-ca.crt", "clients-ca.key"] {
         fs::copy(certs().join(file), all.join(file)).unwrap();
@@ -611,8 +612,9 @@ fn an_expired_certificate_is_an_error_until_it_is_renewed() {
     wait_for("no error", || error()?.is_none().then_some(()));
 }
 
-/// [lie-3] What peers remember of a node's log is told to who has its certificate: a folder that
-/// was set back to what it was yesterday is noticed, and comes back as another incarnation.
+/// [lie-3] Peers report what they remember of a node's log to the holder of its certificate: a
+/// folder that was set back to its state of yesterday is noticed, and comes back as another
+/// incarnation.
 #[test]
 fn a_folder_that_was_set_back_is_noticed_by_peers_with_certificates() {
     let mut cluster = Cluster::start(3, &["--store", "memory"]);

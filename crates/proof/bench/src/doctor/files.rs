@@ -6,7 +6,7 @@ use crate::doctor::{
     system::{System, Unread},
 };
 
-/// A process that serves many clients wants so many.
+/// Descriptors wanted by a process that serves many clients.
 const PROCESS_WANTED: u64 = 65_536;
 /// Percent of all that may be open.
 const FULL_PERCENT: u64 = 90;

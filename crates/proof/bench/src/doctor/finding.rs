@@ -10,11 +10,11 @@ use crate::doctor::plane::Plane;
 pub enum State {
     /// Nothing is to be done.
     Ok,
-    /// It works, or not every node needs it, and could be better.
+    /// Works, or is not needed on every node, and could be better.
     Warning,
     /// Action is needed.
     Failing,
-    /// It could not be determined.
+    /// Could not be determined.
     Unknown,
 }
 
@@ -44,7 +44,7 @@ pub struct Finding {
     pub hint: String,
     /// Planes that it matters to.
     pub about: Vec<Plane>,
-    /// Those planes cannot work because of it.
+    /// The planes concerned cannot work because of it.
     pub blocks: bool,
 }
 

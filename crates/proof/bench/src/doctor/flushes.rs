@@ -17,7 +17,7 @@ const ROUND_WAIT: Duration = Duration::from_millis(500);
 pub const SLOW_US: f64 = 20_000.0;
 /// Default of the shortest election timeout.
 const ELECTION_US: f64 = 100_000.0;
-/// The slowest are so much slower than most.
+/// Factor between the slowest and most.
 const TAIL_TIMES: f64 = 10.0;
 /// A tail below this does not matter.
 const TAIL_US_LEAST: f64 = 1_000.0;

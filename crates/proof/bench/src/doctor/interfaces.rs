@@ -1,9 +1,9 @@
-//! Interfaces: which there are, whether they are up, how long their packets may be; and what the
-//! kernel does for datagrams.
+//! Interfaces: their names, whether they are up, their longest packets; and the kernel's support
+//! for datagrams.
 //!
-//! What a device does itself (checksums, cutting, joining) only ethtool tells, by ioctls that no
-//! safe crate of ours has: the finding says how to ask. What counts for a node, whether one call
-//! can carry many datagrams, is asked of a socket.
+//! Offloads of the device itself (checksums, segmentation, coalescing) are reported by ethtool
+//! only, by ioctls that no safe crate of ours has: the finding says how to ask. What counts for a
+//! node, whether one call can carry many datagrams, is asked of a socket.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -33,15 +33,15 @@ const SHOWN_MAX: usize = 32;
 pub struct Seen {
     /// As the system calls it.
     pub name: String,
-    /// It is switched on and has a carrier.
+    /// Switched on, with a carrier.
     pub up: bool,
-    /// It only leads back to this machine.
+    /// Leads back to this machine only.
     pub loopback: bool,
-    /// It takes groups.
+    /// Supports multicast groups.
     pub multicast: bool,
     /// Longest packet.
     pub mtu: Option<u64>,
-    /// Megabits per second, if it tells.
+    /// Megabits per second, if reported.
     pub mbit: Option<u64>,
     /// Its driver; a virtual one has none.
     pub driver: Option<String>,

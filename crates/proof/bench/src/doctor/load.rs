@@ -5,7 +5,7 @@ use crate::doctor::{
     system::{System, Unread},
 };
 
-/// Judges the load of the last minute, for a machine of so many CPUs.
+/// Judges the load of the last minute, for a machine of `cpus` CPUs.
 pub fn examine(system: &System, cpus: usize) -> Finding {
     let name = "load";
     let hint = "uptime";

@@ -1,6 +1,6 @@
-//! Multicast on this machine alone: does what is sent to a group come back to a listener here?
+//! Multicast on this machine alone: checks that datagrams to a group come back to a listener here.
 //!
-//! Whether it reaches other machines only they can tell: [`crate::doctor::reach`] asks them.
+//! Only the other machines know whether it reaches them: [`crate::doctor::reach`] asks them.
 
 use std::{
     net::SocketAddrV4,

@@ -30,7 +30,7 @@ pub struct Dialled {
 /// Outcome of dialling.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
-    /// It listens; microseconds until the connection was established.
+    /// A process listens; microseconds until the connection was established.
     Listens(f64),
     /// The machine is there, and no process listens.
     Refused,

@@ -18,7 +18,7 @@ use crate::doctor::{
 pub const COMMAND_BYTES: usize = 64;
 /// Commands outstanding where throughput is asked for; one where latency is.
 pub const OUTSTANDING: u32 = 64;
-/// Bytes of an answer, and of a batch besides its commands.
+/// Bytes of an answer, and of a batch without its commands.
 const SMALL_BYTES: f64 = 8.0;
 /// Most bytes of a batch.
 const BATCH_BYTES: f64 = (1 << 20) as f64;

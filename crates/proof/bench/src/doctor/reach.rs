@@ -72,7 +72,7 @@ pub struct Row {
     pub sender: u32,
     /// Number of datagrams; null if it could not send.
     pub sent: Option<u32>,
-    /// By member; null if it was not asked, or does not tell.
+    /// By member; null if it was not asked, or does not report it.
     pub heard: Vec<Option<u32>>,
 }
 
@@ -82,7 +82,7 @@ pub fn token() -> u64 {
     let random = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
     match random {
         Ok(8) => u64::from_le_bytes(bytes),
-        // Only to tell two looks at one time apart.
+        // Only to distinguish two looks at one time.
         _ => u64::from(std::process::id()) << 32,
     }
 }

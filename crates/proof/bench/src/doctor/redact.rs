@@ -127,7 +127,7 @@ fn word(line: &str) -> Option<usize> {
 /// State from earlier lines.
 #[derive(Debug, Default)]
 struct Lines {
-    /// Lines of a private key so far.
+    /// Lines of a private key until now.
     block: Option<usize>,
     /// The line before ended where a secret was to come.
     hangs: bool,

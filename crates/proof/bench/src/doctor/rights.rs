@@ -35,7 +35,7 @@ impl Rights {
     /// Returns the rights of this process.
     pub fn now() -> Self {
         let flags = SocketFlags::CLOEXEC;
-        // Without a protocol it hears nothing.
+        // Without a protocol it receives nothing.
         let packets = socket_with(AddressFamily::PACKET, SocketType::DGRAM, flags, None);
         Self {
             capabilities: capabilities(None).ok().map(|sets| sets.effective),

@@ -15,7 +15,7 @@ pub struct Trip {
     pub from: u32,
     /// The other member.
     pub to: u32,
-    /// They are connected.
+    /// The nodes are connected.
     pub connected: bool,
     /// `tcp`, `udp`, `chain`, `multicast` or `ethernet`; empty if it is not connected.
     pub way: String,

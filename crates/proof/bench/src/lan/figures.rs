@@ -21,7 +21,7 @@ pub struct Asked {
     pub way: Way,
     /// Simultaneous senders.
     pub senders: u32,
-    /// To each of so many.
+    /// Number of receivers of each datagram.
     pub receivers: u32,
     /// Load in percent of the link, headers included, all senders together; without it as much as
     /// the link takes.
@@ -54,7 +54,7 @@ pub struct Figures {
     pub way: String,
     /// Number of senders.
     pub senders: u32,
-    /// To so many.
+    /// Number of receivers.
     pub receivers: u32,
     /// Load in percent of the link, all senders together; `None` for as much as the link takes.
     pub load_percent: Option<u32>,
@@ -70,7 +70,7 @@ pub struct Figures {
     pub slowest_mbit: f64,
     /// Mean rate of the receivers.
     pub mean_mbit: f64,
-    /// The share of what was sent to receivers that they did not hear.
+    /// Share of the datagrams sent to receivers that did not arrive.
     pub loss: f64,
     /// The same of the receiver that lost most.
     pub loss_worst: f64,
@@ -114,7 +114,7 @@ const fn plural(count: u32) -> &'static str {
 }
 
 impl Found {
-    /// The receiver that heard the least for its time.
+    /// Returns the receiver with the lowest rate.
     pub fn slowest(&self) -> Option<Heard> {
         let rate = |heard: &Heard| bytes_per_s(heard);
         let heard = self.heard.iter().copied();
@@ -244,7 +244,7 @@ mod tests {
         Asked { way, senders: 2, receivers: 2, load_percent, burst: AT_ONCE, queue_kib: None }
     }
 
-    /// One second; of so many numbers so many were heard.
+    /// One second; `datagrams` of `numbers` numbers arrived.
     fn heard(datagrams: u64, numbers: u64) -> Heard {
         Heard { bytes: datagrams * DATAGRAM_BYTES as u64, nanos: 1_000_000_000, datagrams, numbers }
     }

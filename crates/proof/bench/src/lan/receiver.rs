@@ -1,5 +1,4 @@
-//! A bare receiver: counts the datagrams that it hears in some time, and by their numbers those
-//! that it does not.
+//! A bare receiver: counts the datagrams received in some time, and by their numbers those lost.
 
 use std::{
     fmt,
@@ -43,8 +42,8 @@ pub struct Heard {
     pub nanos: u64,
     /// Datagrams.
     pub datagrams: u64,
-    /// Numbers between the first and the last of each sender: those that it would have heard if
-    /// none were lost.
+    /// Numbers between the first and the last of each sender: those that would have arrived without
+    /// loss.
     pub numbers: u64,
 }
 
@@ -63,7 +62,7 @@ struct Tally {
     datagrams: u64,
 }
 
-/// Writes `ready` when it hears, `begun` when it counts, and then what it [`Heard`].
+/// Writes `ready` when it listens, `begun` when it counts, and then what it [`Heard`].
 pub fn receive(listening: &Listening) -> io::Result<()> {
     let mut socket = match listening.way {
         Way::Multicast => Udp::join(group(), &listening.interface, RECEIVE_BYTES),

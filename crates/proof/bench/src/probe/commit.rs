@@ -232,7 +232,7 @@ impl Bare {
         Ok(Self { shape, leader, followers, client })
     }
 
-    /// From now on so many commands are outstanding.
+    /// Sets the number of outstanding commands from now on.
     pub fn set_window(&mut self, window: u32) -> io::Result<()> {
         let shape = Shape { window, ..self.shape };
         if !shape.is_possible() {

@@ -40,7 +40,7 @@ impl LogFile {
         Self::of_size(path, FILE_BYTES, flush)
     }
 
-    /// The same with so many whole MiB.
+    /// The same with a file of this size, in whole MiB.
     pub fn of_size(path: &Path, bytes: u64, flush: Duration) -> io::Result<Self> {
         let mut file = File::options().create(true).truncate(true).write(true).open(path)?;
         let zeros = vec![0; LARGE];

@@ -95,7 +95,7 @@ impl Bare {
         self.leader.address
     }
 
-    /// Returns the usage so far of its processes, and of this one.
+    /// Returns the usage until now of its processes, and of this one.
     pub fn usages(&self) -> Vec<RoleUsage> {
         let role = |role: &str, process| RoleUsage {
             role: role.to_owned(),

@@ -9,7 +9,7 @@ const LEFT: f64 = 64.0;
 const RIGHT: f64 = 16.0;
 const TOP: f64 = 28.0;
 const BOTTOM: f64 = 44.0;
-/// Told apart without colour vision, too (Okabe and Ito).
+/// Distinguishable without colour vision, too (Okabe and Ito).
 const COLOURS: [&str; 8] =
     ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999933"];
 

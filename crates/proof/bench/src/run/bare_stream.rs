@@ -44,7 +44,7 @@ pub struct Probe {
     pub disk_flush: Duration,
     /// The writer has a CPU of its own.
     pub pin: bool,
-    /// For how long.
+    /// Duration of the measurement.
     pub time: Time,
 }
 
@@ -52,8 +52,8 @@ pub struct Probe {
 const SMALL_WRITES: [usize; 2] = [14, 100];
 
 impl Probe {
-    /// One writer with large writes: on this disk, on a modelled one if there is one, and in
-    /// memory; then with small ones into a sink.
+    /// Measures one writer with large writes: on this disk, on a modelled one if there is one, and
+    /// in memory; then with small ones into a sink.
     pub fn run(&self, document: &mut Document) -> Result<(), Problem> {
         let session = Session::new()?;
         let pin = self.pin.then(Pin::new).transpose()?;
@@ -108,7 +108,7 @@ impl BareStream {
         Ok(self.row(&setting, &document.environment, load, all))
     }
 
-    /// As a row of it, where `like` is that of another system.
+    /// Measures a row, where `like` is that of another system.
     pub(super) fn row(
         &self,
         like: &Setting,
@@ -121,7 +121,7 @@ impl BareStream {
         row(&setting, environment, &load, all, 1, self.pin.is_some())
     }
 
-    /// The same load as [`as_one`] stream.
+    /// Measures a repetition of the load, merged into one stream by [`as_one`].
     pub(super) fn repetition(&self, load: &Load, time: &Time, head: &str) -> Result<Seen, Problem> {
         let load = &as_one(load);
         let failed = |error| Problem::io("the bare program", &error);
@@ -165,7 +165,7 @@ impl BareStream {
     }
 }
 
-/// As much, over the raw protocol, in one stream: the bare program serves no other.
+/// Returns the same load, over the raw protocol, in one stream: the bare program serves no other.
 fn as_one(load: &Load) -> Load {
     Load {
         speech: Speech::Raw,

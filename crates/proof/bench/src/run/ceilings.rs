@@ -33,7 +33,7 @@ pub(super) struct Ceilings {
 }
 
 impl Ceilings {
-    /// As long as the rows, up to a limit.
+    /// Creates ceilings measured as long as the rows, up to a limit.
     pub(super) fn new(
         session: &Session,
         time: &Time,
@@ -95,7 +95,7 @@ impl Ceilings {
         Ok(row)
     }
 
-    /// All that were measured, in order.
+    /// Returns all that were measured, in order.
     pub(super) fn into_rows(self) -> impl Iterator<Item = Row> {
         self.known.into_iter().filter_map(|(_, row)| row)
     }

@@ -50,7 +50,7 @@ pub struct Wish {
     pub disk_flush: Duration,
     /// Another network than the paper's.
     pub wan: Option<Profile>,
-    /// Only the ends of each row and column, where batch and window are fixed.
+    /// Measures only the ends of each row and column, where batch and window are fixed.
     pub quick: bool,
     /// All rates and sizes, for as long as in the paper, where there is a short form.
     pub full: bool,

@@ -1,4 +1,4 @@
-//! The rate over time while a node is killed, or the box that gives out its slots.
+//! The rate over time while a node is killed, or the box that allocates its slots.
 
 use std::{
     thread,
@@ -28,7 +28,7 @@ use super::{
 };
 use crate::problem::{Kind, Problem};
 
-/// For this long after the kill, the rate is neither that before nor that after.
+/// Time after the kill in which the rate is neither that before nor that after.
 const SETTLING: Duration = Duration::from_secs(1);
 /// The rate after it is that of half a second at least.
 const DURATION_MIN: Duration = Duration::from_secs(3);
@@ -72,7 +72,7 @@ pub(super) fn check(time: &Time) -> Result<(), Problem> {
     Err(Problem::usage(what).hint("use at least 3s: half before the kill, half after it"))
 }
 
-/// One row for each victim, each repetition in a new cluster.
+/// Adds a row for each victim, each repetition in a new cluster.
 pub(super) fn run(
     experiment: &Experiment<'_>,
     session: &mut Session,
@@ -207,7 +207,7 @@ fn repetition(
     Ok(repetition)
 }
 
-/// When what happens, from the start.
+/// Times of the events, from the start.
 #[derive(Clone, Copy, Debug)]
 struct Moments {
     begin: Duration,

@@ -26,9 +26,9 @@ use super::{
     session::{Cluster, Session},
 };
 
-/// For this long after the fault, the rate is neither that before nor that after.
+/// Time after the fault in which the rate is neither that before nor that after.
 const SETTLING: Duration = Duration::from_secs(1);
-/// Before the fault, and after it and what it lasts, there is as much time at least.
+/// Least time before the fault, and after its end.
 const QUIET_MIN: Duration = Duration::from_secs(2);
 /// The share of the healthy rate that counts as good again.
 const GOOD: f64 = 0.9;
@@ -161,7 +161,7 @@ fn repetition(
     Ok((repetition, story))
 }
 
-/// Does it to a node.
+/// Applies the fault to a node.
 fn strike(session: &mut Session, node: u32, fault: Fault) -> Result<(), Problem> {
     let done = match fault {
         Fault::Stop(_) => session.pause(node),
@@ -192,7 +192,7 @@ fn ring_of(cluster: &Cluster, leader: u32) -> Vec<u32> {
     view.map(|view| view.ring.clone()).unwrap_or_default()
 }
 
-/// The first of the ring that does not lead; without a ring anybody who votes.
+/// Returns the first of the ring that does not lead; without a ring any voter.
 fn victim(ring: &[u32], cluster: &Cluster, leader: u32) -> Result<u32, Problem> {
     let voters = cluster.members.iter().filter(|place| !place.learner);
     let mut all = ring.iter().copied().chain(voters.map(|place| place.node));
@@ -236,12 +236,12 @@ impl fmt::Display for Story {
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Figures {
     before: f64,
-    /// In the worst bar from the fault on.
+    /// Rate in the worst bar from the fault on.
     worst: f64,
-    /// From the fault to the first half second at nine tenths of the rate before; infinite if there
-    /// is none.
+    /// Time from the fault to the first half second at nine tenths of the rate before; infinite if
+    /// there is none.
     back_ms: f64,
-    /// From one second after the fault to the end.
+    /// Rate from one second after the fault to the end.
     after: f64,
     /// Longest time without a reply from the fault on.
     gap_ms: f64,

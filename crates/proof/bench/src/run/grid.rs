@@ -23,9 +23,9 @@ use crate::problem::{Kind as Why, Problem};
 
 /// Batches in flight at most, whatever a model says: a node takes no more.
 const WINDOW_MAX: u32 = 64;
-/// Bytes that a command has in a batch besides its value.
+/// Bytes of a command in a batch, without its value.
 const ENTRY_BYTES: u64 = 5;
-/// About what a batch has besides its commands, headers of TCP included.
+/// Approximate bytes of a batch without its commands, headers of TCP included.
 const BATCH_HEADER: f64 = 230.0;
 /// The least `--batch` of a node.
 const BATCH_MIN: u64 = 64;
@@ -33,7 +33,7 @@ const BATCH_MIN: u64 = 64;
 /// counts as a whole.
 const MEASURE: Duration = Duration::from_secs(4);
 const BATCHES: f64 = 40.0;
-/// Until TCP fills the link.
+/// Warm-up until TCP fills the link.
 const WARMUP: Duration = Duration::from_secs(3);
 /// A client waits about this long at most.
 const WAIT: Duration = Duration::from_secs(20);
@@ -42,7 +42,7 @@ const AS_GOOD: f64 = 0.97;
 /// Goal of the comparison with the model: median and worst error.
 const TARGET: (f64, f64) = (0.15, 0.30);
 
-/// One setting of batch and window.
+/// A setting of batch and window.
 #[derive(Clone, Copy, Debug)]
 struct Cell {
     value_bytes: usize,
@@ -144,7 +144,7 @@ fn grid(experiment: &Experiment<'_>) -> Vec<Cell> {
     cells
 }
 
-/// Three new nodes that were told batch and window, and a row of them.
+/// Measures three new nodes with this batch and window, and returns their row.
 #[expect(clippy::cast_precision_loss, reason = "a size")]
 fn measure(
     experiment: &Experiment<'_>,
@@ -174,8 +174,8 @@ fn measure(
     Ok(row)
 }
 
-/// As many as the experiment has, unless they would wait longer than [`WAIT`]: more of them would
-/// only stand in a queue that is never empty, and what they get is the same.
+/// Returns as many as the experiment has, unless they would wait longer than [`WAIT`]: more of them
+/// would only stand in a queue that is never empty, and their throughput is the same.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
@@ -192,7 +192,7 @@ fn clients(most: u32, cell: Cell, link: Measured) -> u32 {
     (enough.min(f64::from(most)) as u32).max(1)
 }
 
-/// As it was given; otherwise as long as it takes.
+/// Returns the given time; otherwise as long as it takes.
 #[expect(clippy::cast_precision_loss, reason = "a size")]
 fn time(given: &PaperTime, batch_bytes: u64, link: Measured) -> Time {
     let batches = Duration::from_secs_f64(BATCHES * batch_bytes as f64 / link.bytes_per_s);

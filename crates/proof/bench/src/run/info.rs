@@ -1,4 +1,4 @@
-//! What a running cluster says of itself: rows must not call it something else.
+//! Properties that a running cluster reports: rows must not contradict them.
 
 use std::{
     io::{self, Read as _, Write as _},
@@ -14,9 +14,9 @@ use crate::{
 use super::measure::Service;
 use crate::problem::Problem;
 
-/// It answers within this time, or nothing is known.
+/// Timeout of an answer, after which nothing is known.
 const WAIT: Duration = Duration::from_secs(3);
-/// One read.
+/// Size of a read.
 const READ_BYTES: usize = 16 << 10;
 
 /// Class, store and version, as far as they are known.
@@ -28,8 +28,8 @@ pub(super) struct Info {
 }
 
 impl Info {
-    /// Asks every node. Somebody else's Redis does not say, and need not. Of a node that cannot be
-    /// reached, the load will tell.
+    /// Asks every node. Another Redis does not report them, and need not. An unreachable node shows
+    /// under load.
     pub(super) fn ask(service: Service, doors: &[Door]) -> Result<Self, Problem> {
         let mut all = Vec::new();
         for door in doors {
@@ -46,7 +46,8 @@ impl Info {
         Self::of_all(&all)
     }
 
-    /// What they agree on. Class and store are the cluster's; versions may differ for a while.
+    /// Returns the properties they agree on. Class and store are the cluster's; versions may differ
+    /// for a while.
     fn of_all(all: &[(&str, Introduction)]) -> Result<Self, Problem> {
         Ok(Self {
             durability: agreed(all, |said| said.durability.as_deref())?,
@@ -64,7 +65,7 @@ impl Info {
         format!("{nodes}; the commit of the report is that of the bench")
     }
 
-    /// What a flag said must be what the cluster says.
+    /// Checks that a flag agrees with the cluster.
     pub(super) fn check(
         flag: &str,
         given: Option<&str>,
@@ -93,7 +94,7 @@ fn check_service(service: Service, address: &str, speaks: Speaks) -> Result<(), 
     Err(Problem::usage(format_args!("--connect {address}: {what}")).hint(hint))
 }
 
-/// What all say that say something.
+/// Returns the value of all nodes that report one.
 fn agreed(
     all: &[(&str, Introduction)],
     of: impl Fn(&Introduction) -> Option<&str>,
@@ -155,7 +156,7 @@ mod tests {
         }
     }
 
-    /// Somebody who answers so to the first client.
+    /// Starts a server that gives this answer to the first client.
     fn answering(bytes: &'static [u8]) -> Door {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();

@@ -1,4 +1,5 @@
-//! One row: the same load again and again, with a look at all counters before and after.
+//! Measurement of a row: the same load again and again, with a reading of all counters before and
+//! after.
 
 use std::{
     io,
@@ -36,18 +37,18 @@ use super::{
 };
 use crate::problem::{Kind, Problem};
 
-/// How long after the end a reply is waited for.
+/// Time that replies are awaited after the end.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
-/// The same where the links are slow: what 1200 clients have outstanding takes them ten seconds.
+/// Patience where the links are slow: what 1200 clients have outstanding takes them ten seconds.
 const PATIENCE_WAN: Duration = Duration::from_secs(60);
 /// Keys that are written and read.
 const KEYS: u64 = 100_000;
-/// Between two lines of progress on a terminal.
+/// Interval of lines of progress on a terminal.
 const PROGRESS: Duration = Duration::from_millis(250);
 /// System calls are counted for this long at most, in a repetition of its own: counting costs time.
 const SYSCALLS: Duration = Duration::from_secs(1);
 
-/// Which service is asked.
+/// Service that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Service {
     Kv,
@@ -63,7 +64,7 @@ impl Service {
     }
 }
 
-/// Whom, and for how long.
+/// Target and duration of a measurement.
 #[derive(Clone, Debug)]
 pub(super) struct Bench {
     pub(super) service: Service,
@@ -71,21 +72,21 @@ pub(super) struct Bench {
     pub(super) cluster: Option<Cluster>,
     /// The nodes to connect to, if they are not ours.
     pub(super) doors: Vec<Door>,
-    /// Their processes on this machine, as far as all of them can be told.
+    /// Their processes on this machine, if all of them are known.
     pub(super) connected: Option<Vec<u32>>,
     pub(super) time: Time,
     pub(super) environment: Environment,
-    /// Between our nodes, if it is an emulated one.
+    /// Network between our nodes, if it is an emulated one.
     pub(super) network: Option<Arc<Network>>,
-    /// What our nodes must vote by.
+    /// Device that our nodes must vote by.
     pub(super) device: Option<Device>,
     /// The interface at which a client speaks frames to devices, if it does.
     pub(super) frames: Option<String>,
-    /// When clients want replies.
+    /// Class of the replies that clients want.
     pub(super) class: Asked,
 }
 
-/// The processes of this machine that listen there; `None` if one of them cannot be told.
+/// Returns the processes of this machine that listen there; `None` if one of them is unknown.
 pub(super) fn processes(doors: &[Door]) -> Option<Vec<u32>> {
     let mut processes = Vec::new();
     for door in doors {
@@ -152,7 +153,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Which node leads, once devices are used if they are to be; 0 if the nodes are not ours.
+    /// Returns the leader, once devices are used if they should be; 0 if the nodes are not ours.
     fn ready(&self) -> Result<u32, Problem> {
         if let (Some(cluster), Some(device)) = (&self.cluster, self.device) {
             cluster.wait_for_devices(device)?;
@@ -160,14 +161,14 @@ impl Bench {
         self.leader()
     }
 
-    /// What the leader's device has done, if it is to have one.
+    /// Returns the counters of the leader's device, if it should have one.
     fn device_reading(&self, leader: u32) -> Option<Reading> {
         self.device?;
         let view = self.cluster.as_ref()?.view_of(leader)?;
         Reading::of(&view)
     }
 
-    /// Which node leads; 0 if the nodes are not ours.
+    /// Returns the leader; 0 if the nodes are not ours.
     pub(super) fn leader(&self) -> Result<u32, Problem> {
         self.cluster.as_ref().map_or(Ok(0), Cluster::leader)
     }
@@ -247,7 +248,7 @@ impl Bench {
                 .map_err(|error| Problem::io("start the load generator", &error))
         }
         if let Some(interface) = &self.frames {
-            // It finds the leader by itself, whoever that is by then.
+            // It finds the leader by itself, whichever node that is by then.
             let nodes = match &self.cluster {
                 Some(cluster) => cluster.clients(),
                 None => self.doors.iter().map(Door::address).collect(),
@@ -264,7 +265,7 @@ impl Bench {
         }
     }
 
-    /// In a short repetition that counts for nothing else.
+    /// Counts system calls in a short repetition that serves nothing else.
     fn syscalls_per_command(&self, setting: &Setting, leader: u32) -> Result<Option<f64>, Problem> {
         let Some(cluster) = &self.cluster else {
             return Ok(None);

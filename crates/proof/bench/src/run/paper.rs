@@ -1,4 +1,5 @@
-//! `quorate bench paper`: experiments of others on our planes, their figures beside ours.
+//! `quorate bench paper`: experiments of others on our planes, with their figures compared with
+//! ours.
 
 use crate::{
     load::Offer,
@@ -21,7 +22,7 @@ use super::{
 use crate::problem::Problem;
 
 impl Experiment<'_> {
-    /// Whether the time is long enough for it.
+    /// Checks that the time is long enough for it.
     pub fn check(&self) -> Result<(), Problem> {
         match self.run.kind {
             Kind::Failure => failure::check(&self.wish.time.usual()),

@@ -4,7 +4,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::problem::Problem;
 
-/// Who runs where.
+/// Assignment of CPUs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pin {
     /// The first CPU of those that this process may use.
@@ -12,7 +12,7 @@ pub(super) struct Pin {
 }
 
 impl Pin {
-    /// What this thread starts from now on runs on the other CPUs.
+    /// Moves the threads and processes started by this thread from now on to the other CPUs.
     pub(super) fn new() -> Result<Self, Problem> {
         let failed = |error: rustix::io::Errno| Problem::io("choose CPUs", &error.into());
         let mut others = sched_getaffinity(None).map_err(failed)?;

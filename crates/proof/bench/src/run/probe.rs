@@ -17,7 +17,7 @@ use crate::{problem::Problem, report::Document};
 const SHAPES: [(usize, u32); 7] =
     [(64, 1), (64, 16), (64, 64), (64, 256), (64, 1000), (1024, 256), (4096, 1)];
 
-/// What is asked for.
+/// Options of the probe.
 #[derive(Clone, Debug)]
 pub struct Wish {
     /// A flush takes at least this long, besides the disk's own.
@@ -51,7 +51,7 @@ pub fn run(wish: &Wish, document: &mut Document) -> Result<(), Problem> {
     Ok(())
 }
 
-/// What the parts of the machine can do.
+/// Measures the parts of the machine.
 fn machine(wish: &Wish, session: &Session) -> Result<Vec<Ceiling>, Problem> {
     let failed = |error: io::Error| Problem::io("the probe", &error);
     let (folder, time) = (session.folder(), wish.duration);

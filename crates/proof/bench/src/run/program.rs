@@ -4,13 +4,13 @@ use std::{env, path::PathBuf};
 
 use crate::{probe::part::Launcher, problem::Problem};
 
-/// What runs nodes: it lies beside the program that measures.
+/// Returns the program that runs nodes, from the folder of the measuring program.
 pub(super) fn program() -> Result<PathBuf, Problem> {
     let own = env::current_exe().map_err(|error| Problem::io("find this program", &error))?;
     Ok(own.with_file_name("quorate"))
 }
 
-/// How parts of a probe are started: by this program, if it has the subcommand `bench part`.
+/// Returns the launcher of a probe's parts: this program, if it has the subcommand `bench part`.
 pub fn launcher() -> Result<Launcher, Problem> {
     Ok(Launcher { program: program()?, arguments: vec!["bench".to_owned(), "part".to_owned()] })
 }

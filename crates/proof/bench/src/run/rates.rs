@@ -71,7 +71,7 @@ pub(super) fn run(
     Ok(())
 }
 
-/// What is measured of the table; `None` without one.
+/// Returns the cells of the table to measure; `None` without a table.
 fn cells(experiment: &Experiment<'_>) -> Option<Vec<Cell>> {
     let run = experiment.run;
     let mut tables = experiment.scenario.table.iter();
@@ -84,7 +84,7 @@ fn cells(experiment: &Experiment<'_>) -> Option<Vec<Cell>> {
     Some(table.cells(&run.value_bytes).filter(wanted).collect())
 }
 
-/// As long as in the paper, or as little as shows it.
+/// Returns the time of the paper, or as little as shows the effect.
 fn time(asked: &PaperTime, full: bool) -> Time {
     let seconds = |short, long| Duration::from_secs(if full { long } else { short });
     Time {

@@ -1,4 +1,4 @@
-//! What the nodes and the machine have used and done so far.
+//! Resources used and work done by the nodes and the machine until a moment.
 
 use std::{
     process,
@@ -20,13 +20,13 @@ pub(super) const LEARNERS: &str = "learners";
 /// A node answers within this time.
 const WAIT: Duration = Duration::from_secs(3);
 
-/// One look at all counters.
+/// Reading of all counters.
 #[derive(Clone, Debug)]
 pub(super) struct Readings {
     completed: u64,
     /// Empty if they are not ours.
     nodes: Vec<Node>,
-    /// Of the nodes of this machine that are not ours, if they can be told.
+    /// Usage of the nodes of this machine that are not ours, if known.
     connected: Option<Usage>,
     generator: Usage,
     machine: Option<Machine>,
@@ -39,11 +39,11 @@ struct Node {
     learner: bool,
     usage: Usage,
     counts: Counts,
-    /// When that was counted.
+    /// Time of the counts.
     at: Instant,
 }
 
-/// What a node says of itself, as far as it answers.
+/// Counters of a node, as far as it answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Counts {
     writes: Option<u64>,
@@ -86,7 +86,7 @@ impl Readings {
         Self { completed, nodes: nodes.collect(), connected: None, generator, machine }
     }
 
-    /// With what these processes have used: nodes that are not ours.
+    /// Adds the usage of these processes: nodes that are not ours.
     pub(super) fn beside(mut self, processes: Option<&[u32]>) -> Self {
         self.connected = processes.map(Usage::of_processes);
         self
@@ -100,11 +100,11 @@ impl Readings {
     }
 }
 
-/// What was used and done between two looks.
+/// Usage and work between two readings.
 #[derive(Clone, Debug)]
 pub(super) struct Spent {
     counted: u64,
-    /// Of each role, if they are ours.
+    /// Usage of each role, if the nodes are ours.
     nodes: Option<Vec<(&'static str, Usage)>>,
     /// Nodes of this machine that are not ours.
     connected: Option<Usage>,
@@ -113,7 +113,7 @@ pub(super) struct Spent {
     machine: Option<(Machine, Machine)>,
     writes: Option<u64>,
     flushes: Option<u64>,
-    /// Of the leader alone.
+    /// Counted by the leader alone.
     batches: Option<u64>,
     peer_bytes: Option<u64>,
     /// Commands per second that the slowest node executed.
@@ -121,7 +121,7 @@ pub(super) struct Spent {
 }
 
 impl Spent {
-    /// `leader` led meanwhile, if anybody did.
+    /// Subtracts two readings. `leader` led meanwhile, if any node did.
     pub(super) fn between(before: &Readings, after: &Readings, leader: Option<u32>) -> Self {
         let since = |node: &Node| {
             let later = after.nodes.iter().find(|later| later.node == node.node);
@@ -199,7 +199,7 @@ impl Spent {
             flushes: sum(self.flushes, next.flushes),
             batches: sum(self.batches, next.batches),
             peer_bytes: sum(self.peer_bytes, next.peer_bytes),
-            // Somebody was killed: there is no slowest one.
+            // A node was killed: there is no slowest one.
             delivered_per_s: None,
         }
     }
@@ -271,7 +271,7 @@ mod tests {
         }
     }
 
-    /// Who is gone counts up to its end, and who leads then is the leader from there on.
+    /// A killed node counts up to its end, and the next leader is the leader from there on.
     #[test]
     fn a_killed_leader_and_the_next_one_are_one_role() {
         let first = reading(0, &[(1, 1.0, 10), (2, 1.0, 10), (3, 1.0, 10)]);
@@ -293,8 +293,7 @@ mod tests {
         );
     }
 
-    /// What nodes took that somebody else started is not foreign; of whom nothing is known,
-    /// neither.
+    /// The usage of connected nodes is not foreign load; if it is unknown, so is the foreign load.
     #[test]
     fn nodes_that_are_only_connected_to_are_no_strangers() {
         let machine = |busy_s| Machine { busy_s, total_s: busy_s * 2.0 };

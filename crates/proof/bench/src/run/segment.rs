@@ -1,5 +1,5 @@
-//! A cluster on an emulated segment beside a bare multicast sender: its ceiling, and experiments of
-//! the kind [`Kind::Segment`](crate::papers::Kind).
+//! A cluster on an emulated segment compared with a bare multicast sender: its ceiling, and
+//! experiments of the kind [`Kind::Segment`](crate::papers::Kind).
 
 use std::time::Duration;
 
@@ -29,10 +29,10 @@ const BITS_PER_BYTE: f64 = 8.0;
 const MEGA: f64 = 1e6;
 /// Connections of the generator.
 const CONNECTIONS_MAX: u32 = 16;
-/// How nodes speak here.
+/// Flags of the nodes here.
 const FLAGS: [&str; 5] = ["--plane", "multicast", "--plane-trusted", "--votes", "ring"];
 
-/// What one sender gets to the slowest of as many receivers.
+/// Measures the throughput of one sender to the slowest of these receivers.
 pub(super) fn ceiling(receivers: u32, time: &Time) -> Result<Ceiling, Problem> {
     let mut rates = Vec::new();
     for _ in 0..time.repeat {
@@ -52,7 +52,7 @@ pub(super) fn ceiling(receivers: u32, time: &Time) -> Result<Ceiling, Problem> {
     })
 }
 
-/// What was found for as many receivers, in bits per second.
+/// Returns the throughput found for these receivers, in bits per second.
 pub(super) fn found(document: &Document, receivers: u32) -> Option<f64> {
     among(&document.ceilings, receivers)
 }
@@ -63,7 +63,7 @@ fn among(ceilings: &[Ceiling], receivers: u32) -> Option<f64> {
     found.map(|one| one.value * MEGA)
 }
 
-/// Puts a row beside it.
+/// Sets that throughput as the ceiling of a row.
 #[expect(clippy::cast_precision_loss, reason = "a size")]
 pub(super) fn put_beside(row: &mut Row, payload_bits: f64) {
     let value_bits = row.value_bytes.max(1) as f64 * BITS_PER_BYTE;
@@ -102,7 +102,7 @@ pub(super) fn run(
 struct Group {
     voters: u32,
     learners: u32,
-    /// What the kernel keeps for each socket, if not what nodes choose.
+    /// Buffer of each socket in the kernel, if not the nodes' own choice.
     buffer_kib: Option<u32>,
 }
 
@@ -159,7 +159,7 @@ fn with_nodes(
 }
 
 impl Group {
-    /// As rows have it.
+    /// Formats it for a row.
     fn said(self) -> String {
         let learning = match self.learners {
             0 => String::new(),

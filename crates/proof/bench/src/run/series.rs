@@ -36,14 +36,14 @@ const OUTSTANDING: [u32; 5] = [1, 16, 64, 256, 1024];
 /// Shares of the greatest throughput at which latency is measured.
 pub(super) const SHARES_PERCENT: [u64; 3] = [25, 50, 75];
 
-/// What is asked, of whom.
+/// Load, and the nodes that receive it.
 #[derive(Clone, Debug)]
 pub struct Load {
     /// Client addresses of a running cluster; without them three nodes are started here.
     pub connect: Vec<String>,
-    /// Whom of them to trust, and who this is, where they ask for that.
+    /// Certificate authority of the nodes, and our own certificate, where they require them.
     pub tls: Option<ClientTrust>,
-    /// Who this says to be, to those who ask for a password.
+    /// User to log in as, where the nodes ask for a password.
     pub login: Option<Login>,
     /// Commands per second, whatever becomes of them; without it a closed loop.
     pub rate: Option<u64>,
@@ -55,35 +55,35 @@ pub struct Load {
     pub value_bytes: usize,
     /// Nodes that are started here and vote.
     pub nodes: u32,
-    /// Learners beside them.
+    /// Learners that are started as well.
     pub learners: u32,
     /// An emulated network between the nodes that are started here.
     pub network: Option<Emulated>,
-    /// Of the datagrams that reach one of those nodes, so many percent are taken for lost.
+    /// Percentage of the datagrams reaching one of those nodes that are treated as lost.
     pub loss_percent: f64,
-    /// How the nodes that are started here speak; without it as nodes do by default.
+    /// Plane between the nodes that are started here; without it the nodes' default.
     pub plane: Option<&'static str>,
-    /// What they are to vote by; without it by themselves.
+    /// Device of their votes; without it they vote by themselves.
     pub device: Option<Device>,
-    /// How votes come to the leader of those nodes; without it as nodes do by default.
+    /// Route of votes to the leader of those nodes; without it the nodes' default.
     pub votes: Option<&'static str>,
-    /// When something counts as done; without it what the cluster says, or durable.
+    /// Class of the cluster; without it the cluster's own, or durable.
     pub durability: Option<Class>,
-    /// When clients want replies.
+    /// Class of the replies that clients want.
     pub class: Asked,
     /// A flush takes at least this long, under probe and the nodes that are started here.
     pub disk_flush: Duration,
-    /// What is done to one of those nodes meanwhile.
+    /// Fault of one of those nodes during the load.
     pub fault: Option<Fault>,
-    /// Whether the nodes that are started here stamp what happens to commands.
+    /// The nodes that are started here stamp the stages of commands.
     pub hops: bool,
-    /// Whether the client speaks frames to devices, and at which interface: one that is there, or,
-    /// at the switch of the nodes that are started here, one that is made.
+    /// Interface at which the client speaks frames to devices, if it does: an existing one, or, at
+    /// the switch of the nodes that are started here, one that is made.
     pub frames: Option<String>,
 }
 
 impl Load {
-    /// Where clients connect to a running cluster.
+    /// Returns the client addresses of a running cluster.
     fn doors(&self) -> Result<Vec<Door>, Problem> {
         let tls = self.tls.as_ref();
         let door = |name: &String| {
@@ -93,7 +93,7 @@ impl Load {
         self.connect.iter().map(door).collect()
     }
 
-    /// Whether it can be measured for so long.
+    /// Checks that it can be measured in this time.
     fn check(&self, time: &Time) -> Result<(), Problem> {
         if let Some(device) = self.device {
             self.check_device(device)?;
@@ -113,7 +113,7 @@ impl Load {
         })
     }
 
-    /// Whether nodes can have it in that network.
+    /// Checks that nodes can have it in that network.
     fn check_device(&self, device: Device) -> Result<(), Problem> {
         if device.needs_segment() && !matches!(self.network, Some(Emulated::Lan(_))) {
             let what = format_args!(
@@ -131,7 +131,7 @@ impl Load {
         Ok(())
     }
 
-    /// Whether a client can speak frames to what votes there.
+    /// Checks that a client can speak frames to the voting devices.
     fn check_frames(&self) -> Result<(), Problem> {
         let own = self.connect.is_empty();
         let hears = self.device.is_some_and(Device::needs_segment);
@@ -144,8 +144,8 @@ impl Load {
         Err(Problem::usage(what).hint(hint))
     }
 
-    /// Whether the stamps of all nodes, and of the client, are of one clock, and of one command at
-    /// a time.
+    /// Checks that the stamps of all nodes, and of the client, are of one clock, and of one command
+    /// at a time.
     fn check_trace(&self) -> Result<(), Problem> {
         let wrong = if !self.connect.is_empty() {
             "--connect: the nodes of a running cluster keep no stamps, and have clocks of their own"
@@ -164,7 +164,7 @@ impl Load {
         Err(Problem::usage(what).hint("leave that out: the bench then starts nodes that stamp"))
     }
 
-    /// How the nodes that are started here speak and vote, if not as nodes do by default.
+    /// Describes the plane and votes of the nodes that are started here, if not the nodes' default.
     fn way(&self) -> Option<String> {
         let mut plane = plane_and_device(self.plane.unwrap_or("tcp"), self.device);
         if self.frames.is_some() {
@@ -185,11 +185,11 @@ impl Load {
     }
 }
 
-/// One load, or a series that finds the maximum, against one service.
+/// A load, or a series that finds the maximum, against one service.
 #[derive(Debug)]
 pub struct Series {
     service: Service,
-    /// What a cluster that runs says of itself.
+    /// Properties reported by a running cluster.
     info: Info,
     load: Load,
     time: Time,
@@ -199,8 +199,8 @@ pub struct Series {
 }
 
 impl Series {
-    /// Of the key-value service. A cluster that runs is asked what it is: no row may call it
-    /// something else.
+    /// Creates a series for the key-value service. A running cluster is asked for its properties:
+    /// no row may contradict them.
     pub fn kv(
         load: Load,
         time: Time,
@@ -221,7 +221,7 @@ impl Series {
         })
     }
 
-    /// Of replication alone, as [`Self::kv`].
+    /// Creates a series for replication alone, as [`Self::kv`].
     pub fn log(load: Load, time: Time) -> Result<Self, Problem> {
         load.check(&time)?;
         load.check_frames()?;
@@ -347,7 +347,7 @@ impl Series {
         Ok(())
     }
 
-    /// What one sender gets to all other nodes of a segment.
+    /// Measures the throughput of one sender to all other nodes of a segment.
     fn measure_segment(&self, document: &mut Document) -> Result<(), Problem> {
         if let Some(Emulated::Lan(_)) = self.load.network {
             let ceiling = segment::ceiling(self.receivers(), &self.time)?;
@@ -539,8 +539,7 @@ impl Series {
     }
 }
 
-/// What the cluster says that runs, if it is one that runs; the class that was asked for is its
-/// class.
+/// Returns the properties of a running cluster, if there is one; the requested class is its class.
 fn info(service: Service, load: &Load) -> Result<Info, Problem> {
     if service == Service::Log && load.login.is_some() {
         return Err(Problem::usage("--login: the log service takes no passwords")
@@ -552,11 +551,11 @@ fn info(service: Service, load: &Load) -> Result<Info, Problem> {
     Ok(info)
 }
 
-/// What [`greatest`] finds.
+/// Result of [`greatest`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Greatest {
     pub(super) per_second: f64,
-    /// How many commands were outstanding.
+    /// Number of commands outstanding.
     pub(super) window: Option<u32>,
 }
 
@@ -567,13 +566,13 @@ pub(super) fn greatest(rows: &[Row]) -> Option<Greatest> {
     Some(Greatest { per_second: best.achieved_per_s, window: best.outstanding })
 }
 
-/// Whether all of them are on this machine, as a bare program is.
+/// Returns whether all of them are on this machine, as a bare program is.
 fn are_here(doors: &[Door]) -> bool {
     let loopback = |door: &Door| door.address().ip().to_canonical().is_loopback();
     !doors.is_empty() && doors.iter().all(loopback)
 }
 
-/// Whether that class flushes; `None` if it is unknown.
+/// Returns whether that class flushes; `None` if it is unknown.
 fn is_durable(class: &str) -> Option<bool> {
     match class {
         _ if class == Class::Durable.name() => Some(true),

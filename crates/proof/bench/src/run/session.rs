@@ -30,15 +30,15 @@ use crate::{
 
 /// The code of problems of devices that are not used.
 pub(super) const NO_DEVICE: &str = "no_device";
-/// Of most clusters.
+/// Number of nodes in most clusters.
 pub(super) const NODES: u32 = 3;
 /// A cluster has a leader within this time.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// A node answers within this time.
 const WAIT: Duration = Duration::from_secs(3);
-/// What is asked of a leader.
+/// Request to the leader.
 const RAISE: &str = "{\"raise\":true}";
-/// Between two looks at it.
+/// Interval of looks at it.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// A temporary folder, and what runs in it.
@@ -47,7 +47,7 @@ pub(super) struct Session {
     booted: u32,
     /// Nodes of the present cluster that vote.
     voters: u32,
-    /// Between the nodes, if they are not on loopback.
+    /// Network between the nodes, if they are not on loopback.
     network: Option<Arc<Network>>,
 }
 
@@ -57,7 +57,7 @@ pub(super) struct Cluster {
     pub(super) members: Vec<Place>,
 }
 
-/// Where a node is.
+/// Addresses of a node.
 #[derive(Clone, Debug)]
 pub(super) struct Place {
     pub(super) node: u32,
@@ -65,7 +65,7 @@ pub(super) struct Place {
     pub(super) auxiliary: bool,
     pub(super) learner: bool,
     pub(super) client: SocketAddr,
-    /// For writers of byte streams, framed.
+    /// Address for writers of byte streams, framed.
     pub(super) stream: String,
     /// The same, raw; empty without such a place.
     pub(super) stream_raw: String,
@@ -83,7 +83,7 @@ impl Session {
         Self::with_room(kind, NODES)
     }
 
-    /// The same for as many nodes, learners included.
+    /// Creates a session for this many nodes, learners included.
     pub(super) fn with_room(kind: Option<Emulated>, room: u32) -> Result<Self, Problem> {
         let nodes = Nodes::none("quorate-bench-")
             .map_err(|error| Problem::io("make a temporary folder", &error))?;
@@ -96,7 +96,7 @@ impl Session {
         self.network.clone()
     }
 
-    /// Where files may be made.
+    /// Returns the folder for files.
     pub(super) fn folder(&self) -> &Path {
         self.nodes.folder()
     }
@@ -106,7 +106,7 @@ impl Session {
         self.boot_some(NODES, None, flags)
     }
 
-    /// The same with as many nodes, one of them an auxiliary.
+    /// Starts this many nodes, one of them an auxiliary.
     pub(super) fn boot_some(
         &mut self,
         nodes: u32,
@@ -135,7 +135,8 @@ impl Session {
         Ok(cluster)
     }
 
-    /// As many learners beside the nodes that run; all are level when this returns.
+    /// Starts this many learners in addition to the running nodes; all are caught up when this
+    /// returns.
     pub(super) fn join(&mut self, count: u32, flags: &[&str]) -> Result<Cluster, Problem> {
         let folder = self.folder().join(format!("cluster-{}", self.booted));
         let program = program()?;
@@ -151,7 +152,7 @@ impl Session {
         self.cluster(None)
     }
 
-    /// All that run.
+    /// Returns the cluster of all running nodes.
     fn cluster(&self, auxiliary: Option<u32>) -> Result<Cluster, Problem> {
         let place = |node: &NodeProcess| {
             Ok(Place {
@@ -192,13 +193,13 @@ impl Session {
         self.nodes.resume(node)
     }
 
-    /// Leaves a node so many percent of its link.
+    /// Reduces a node's link to this percentage.
     pub(super) fn narrow(&self, node: u32, percent: u64) -> io::Result<()> {
         let network = self.network.as_ref().ok_or(io::ErrorKind::Unsupported)?;
         network.narrow(node, percent)
     }
 
-    /// SIGKILL, and the same node again, on a disk whose flushes take so long.
+    /// Kills a node by SIGKILL, and starts it again on a disk whose flushes take this long.
     pub(super) fn come_back_with(&mut self, node: u32, flush: Duration) -> io::Result<()> {
         self.nodes.kill(&[node])?;
         let spec = &mut self.nodes.node(node)?.spec;
@@ -206,7 +207,7 @@ impl Session {
         self.nodes.respawn(node)
     }
 
-    /// What the nodes logged last, added to what went wrong.
+    /// Adds the nodes' last log lines to a problem.
     pub(super) fn with_last_words(&self, mut problem: Problem) -> Problem {
         for node in self.nodes.all() {
             let words = node.last_words();
@@ -282,7 +283,7 @@ impl Cluster {
         }
     }
 
-    /// Waits until all who vote do it by devices of that kind.
+    /// Waits until all voters vote by devices of that kind.
     pub(super) fn wait_for_devices(&self, device: Device) -> Result<(), Problem> {
         let voters = self.members.iter().filter(|place| !place.learner);
         let admins: Vec<String> = voters.map(|place| place.admin.clone()).collect();
@@ -303,19 +304,19 @@ impl Cluster {
         }
     }
 
-    /// What a node says of itself, if it answers.
+    /// Returns the view of a node, if it answers.
     pub(super) fn view_of(&self, node: u32) -> Option<NodeView> {
         let answer = client::get(&self.place_of(node)?.admin, "/status", WAIT);
         answer.ok()?.json().ok()
     }
 
-    /// Those that are left without that one.
+    /// Returns the cluster without that node.
     pub(super) fn without(&self, node: u32) -> Self {
         let left = self.members.iter().filter(|place| place.node != node);
         Self { members: left.cloned().collect() }
     }
 
-    /// Where clients connect to all of them.
+    /// Returns the client addresses of all of them.
     pub(super) fn clients(&self) -> Vec<SocketAddr> {
         self.members.iter().map(|place| place.client).collect()
     }

@@ -33,39 +33,39 @@ pub use super::stream_load::Load;
 /// Bytes that all streams together keep at least. The rest is forgotten while it is measured: a
 /// cluster that runs for long has no other way, and the disk is not full after a minute.
 const KEPT_BYTES: u64 = 256 << 20;
-/// Of one stream.
+/// Least bytes kept of one stream.
 const KEPT_BYTES_MIN: u64 = 1 << 20;
-/// Smaller writes that nobody makes durable have the sink for a ceiling.
+/// Smaller volatile writes have the sink for a ceiling.
 const LARGE_WRITE: usize = 64 << 10;
 
-/// Which nodes are started.
+/// Nodes to start.
 #[derive(Clone, Debug)]
 pub struct Nodes {
-    /// How many.
+    /// Number of nodes.
     pub count: u32,
     /// The last one is an auxiliary.
     pub auxiliary: bool,
-    /// When something counts as done.
+    /// Class of the cluster.
     pub durability: Class,
     /// A flush takes at least this long.
     pub disk_flush: Duration,
 }
 
-/// What is asked for.
+/// Options of the measurement.
 #[derive(Clone, Debug)]
 pub struct Wish {
-    /// Of whom.
+    /// Nodes that serve the streams.
     pub nodes: Nodes,
     /// What.
     pub load: Load,
     /// The writer has a CPU of its own.
     pub pin: bool,
-    /// For how long.
+    /// Duration of the measurement.
     pub time: Time,
 }
 
 impl Wish {
-    /// Whether there can be such nodes.
+    /// Checks that there can be such nodes.
     pub fn check(&self) -> Result<(), Problem> {
         if self.nodes.auxiliary && self.nodes.count < 3 {
             let what =
@@ -89,8 +89,8 @@ impl Wish {
         measured
     }
 
-    /// What is written as fast as it is taken stands beside a bare program under the same load, in
-    /// turns with it: what else the machine does changes from minute to minute.
+    /// An unlimited load is compared with a bare program under the same load, in turns with it:
+    /// other load of the machine changes from minute to minute.
     fn measure(&self, session: &mut Session, document: &mut Document) -> Result<(), Problem> {
         let pin = self.pin.then(Pin::new).transpose()?;
         let bare = match self.ceiling() {
@@ -126,7 +126,7 @@ pub(super) struct StreamBench {
     time: Time,
     environment: Environment,
     pin: Option<Pin>,
-    /// Repetitions so far: streams of each have names of their own.
+    /// Repetitions until now: streams of each have names of their own.
     repetitions: u32,
 }
 

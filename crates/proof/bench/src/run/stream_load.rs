@@ -1,5 +1,5 @@
-//! What is written into streams in a row, what was seen of it, and the row that this makes: the
-//! same for a cluster and for the bare program beside it.
+//! Load on byte streams, its results, and the row made of them: the same for a cluster and for the
+//! bare program compared with it.
 
 use std::time::Duration;
 
@@ -30,10 +30,10 @@ const OUTSTANDING_BYTES: u64 = 16 << 20;
 /// Writes outstanding at most, whatever their size.
 const OUTSTANDING_MAX: u64 = 1 << 16;
 
-/// What is written.
+/// Load on the streams.
 #[derive(Clone, Debug)]
 pub struct Load {
-    /// By which protocol.
+    /// Protocol of the writers.
     pub speech: Speech,
     /// Into how many streams.
     pub streams: u32,
@@ -48,7 +48,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// As the generator takes it.
+    /// Returns the load as the generator takes it.
     pub(super) fn offer(&self) -> Offer {
         let size = (self.write_bytes as u64).max(1);
         match (self.rate, self.outstanding) {
@@ -62,7 +62,7 @@ impl Load {
         }
     }
 
-    /// What a row says of it.
+    /// Returns the description of the load for a row.
     pub(super) fn asked(&self) -> Asked {
         Asked {
             speech: self.speech,
@@ -92,7 +92,7 @@ impl Load {
     }
 }
 
-/// What a repetition saw.
+/// Result of a repetition.
 #[derive(Clone, Debug)]
 pub(super) struct Seen {
     pub(super) repetition: Repetition,

@@ -29,7 +29,7 @@ use crate::{
 
 /// A node has this long to answer.
 const WAIT: Duration = Duration::from_secs(5);
-/// What is measured.
+/// Points of the grid.
 const BATCHES: [usize; 5] = [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20];
 const WINDOWS: [usize; 6] = [1, 2, 4, 8, 16, 64];
 /// Keys that are written.
@@ -40,7 +40,7 @@ const WARMUP: Duration = Duration::from_millis(250);
 const SETTLE: u32 = 16;
 /// The best point and the node's own choice are measured in turns, this often.
 const TURNS: usize = 5;
-/// How long after the end a reply is waited for.
+/// Time that replies are awaited after the end.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Connecting, asking the node, and measuring again where nothing was done.
 const SLACK_MS: u64 = 25_000;
@@ -48,7 +48,7 @@ const SLACK_MS: u64 = 25_000;
 /// this many milliseconds.
 const LONGEST_MS: u64 = 5_000;
 
-/// What was measured.
+/// Result of a sweep.
 #[derive(Clone, Debug, Serialize)]
 pub struct SweepView {
     outstanding: u32,
@@ -60,13 +60,14 @@ pub struct SweepView {
     /// Commands per second at the best point: the median of when it was measured again, in turns
     /// with what the node chose.
     best_throughput: f64,
-    /// What the node chose by itself under the same load.
+    /// Automatic choice of the node under the same load.
     chosen: SettingView,
     /// Commands per second at what the node chose.
     chosen_throughput: f64,
     /// The median ratio of the two, turn by turn.
     chosen_by_best: f64,
-    /// Of the model's predictions, in parts of what was measured; null if it predicted nothing.
+    /// Errors of the model's predictions, relative to the measurements; null if it predicted
+    /// nothing.
     model_error_median: Option<f64>,
     model_error_max: Option<f64>,
 }
@@ -94,18 +95,18 @@ pub struct Load {
     pub point_ms: u64,
 }
 
-/// Everything that is needed for it.
+/// State of a sweep.
 #[derive(Debug)]
 pub struct Sweep<'a> {
     load: Load,
     admin: &'a str,
     client: SocketAddr,
-    /// Whether the service has keys.
+    /// The service has keys.
     has_keys: bool,
 }
 
 impl<'a> Sweep<'a> {
-    /// Of the node that says this of itself, and answers at `admin`.
+    /// Creates a sweep of the node with this view, which answers at `admin`.
     pub fn new(load: Load, admin: &'a str, view: &NodeView) -> Result<Self, Problem> {
         let own = view.members.iter().find(|member| member.node == view.node);
         let client = own.and_then(|member| member.client.as_deref());
@@ -215,7 +216,7 @@ impl<'a> Sweep<'a> {
         Ok(point)
     }
 
-    /// One closed loop against whatever is in force.
+    /// Runs a closed loop against the settings in force.
     fn offer(&self, warmup: Duration) -> Result<Samples, Problem> {
         until_something_is_done(self.load.point_ms, |ms| self.offer_for(ms, warmup))
     }
@@ -260,7 +261,7 @@ impl MeasuredPoint {
 }
 
 impl SweepView {
-    /// As a grid is shown.
+    /// Returns the points as a grid.
     pub fn points(&self) -> Vec<PointView> {
         let point = |point: &MeasuredPoint| PointView {
             batch_bytes: point.batch_bytes,
@@ -271,7 +272,7 @@ impl SweepView {
         self.measured.iter().map(point).collect()
     }
 
-    /// For people.
+    /// Formats the result for the user.
     pub fn summary(&self) -> String {
         let mut text = format!(
             "best: {} with {}/s; the node itself chose {}, with {}/s: {:.0} % of it\n",
@@ -312,7 +313,7 @@ fn until_something_is_done(
     }
 }
 
-/// Of the predictions, sorted.
+/// Returns the errors of the predictions, sorted.
 fn errors(measured: &[MeasuredPoint]) -> Vec<f64> {
     let mut errors: Vec<f64> = measured
         .iter()
@@ -329,7 +330,7 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(0.0)
 }
 
-/// What the node at this address says of its tuner.
+/// Asks the node at this address for its tuning.
 pub fn ask(admin: &str) -> Result<TuningView, Problem> {
     answer(admin, client::get(admin, "/tuning", WAIT))
 }

@@ -8,7 +8,7 @@ use std::{
 
 const EVENT: &str = "raw_syscalls:sys_enter";
 
-/// Whether they can be counted here; asked once.
+/// Returns whether they can be counted here; determined once.
 pub(super) fn available() -> bool {
     static AVAILABLE: OnceLock<bool> = OnceLock::new();
     *AVAILABLE.get_or_init(|| {

@@ -1,4 +1,5 @@
-//! `quorate bench log --trace`: one command at a time, and the stamps of all who had to do with it.
+//! `quorate bench log --trace`: one command at a time, and the stamps of all nodes and devices
+//! involved.
 
 use std::{
     io::{self, Read as _, Write as _},
@@ -20,14 +21,15 @@ use crate::{
 
 /// Commands that are looked at: the rings of the nodes have room for the stamps of more.
 const COMMANDS: usize = 3000;
-/// On a busy machine a leader may be replaced meanwhile: then the next one is asked.
+/// Most attempts: on a busy machine a leader may be replaced meanwhile, and then the next one is
+/// asked.
 const TRIES: u32 = 3;
 /// A command takes no longer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// What a reply of the log service may have.
+/// Most bytes of a reply of the log service.
 const REPLY_BYTES_MAX: usize = 1 << 10;
 
-/// Of this cluster of the session, whose nodes stamp: ends them.
+/// Traces a cluster of the session, whose nodes stamp, and ends them.
 pub(super) fn trace(
     session: &mut Session,
     cluster: &Cluster,
@@ -76,7 +78,7 @@ fn asked(
     Err(why)
 }
 
-/// One command after the other; those of the warm-up are not among the result.
+/// Sends one command after the other; those of the warm-up are not in the result.
 fn ask(at: SocketAddr, value_bytes: usize, time: &Time) -> io::Result<Vec<Command>> {
     let mut stream = TcpStream::connect_timeout(&at, PATIENCE)?;
     stream.set_nodelay(true)?;

@@ -27,7 +27,7 @@ pub fn run(profile: Profile, document: &mut Document) -> Result<(), Problem> {
     Ok(())
 }
 
-/// What the links carry, as figures of the report.
+/// Returns the capacity of the links, as figures of the report.
 pub(super) fn ceilings(link: Measured) -> [Ceiling; 2] {
     let ceiling = |name: &str, value: f64, unit: &str, p50_us| Ceiling {
         name: name.to_owned(),

@@ -22,14 +22,14 @@ use crate::{
     row::{Row, Setting},
 };
 
-/// A repetition, if nothing else is said: there are many rows, and everything is on one machine.
+/// Default duration of a repetition: there are many rows, and everything is on one machine.
 const MEASURE: Duration = Duration::from_secs(2);
 const WARMUP: Duration = Duration::from_millis(500);
 
-/// Where clients speak frames: an interface at the switch.
+/// Interface of clients that speak frames, at the switch.
 const FRAMES: &str = "frames0";
 
-/// As long as it was asked for.
+/// Returns the requested time.
 pub(super) fn time(given: &PaperTime) -> Time {
     let usual = given.usual();
     Time {
@@ -110,14 +110,14 @@ struct Group<'a> {
     spoken: &'a Spoken,
     link: &'a str,
     value_bytes: usize,
-    /// For each number of clients.
+    /// Repetitions for each number of clients.
     all: Vec<(u32, Vec<Repetition>)>,
     /// Why it has not the device that is wanted.
     refused: Option<Problem>,
 }
 
 impl<'a> Group<'a> {
-    /// With all numbers of clients, or the first and the last.
+    /// Creates the rounds with all numbers of clients, or the first and the last.
     fn new(
         experiment: &'a Experiment<'a>,
         spoken: &'a Spoken,
@@ -165,7 +165,7 @@ impl<'a> Group<'a> {
         Ok(())
     }
 
-    /// Of all links.
+    /// Sets the speed of all links.
     fn set_speed(&self, session: &Session) -> Result<(), Problem> {
         let megabits = |name: &str| Lan::named(name).map_or(1, |lan| lan.megabits());
         let percent = megabits(self.link) * 100 / megabits(&self.experiment.run.lan);
@@ -199,8 +199,8 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// A row for each number of clients, beside what a bare program with that window reaches;
-    /// `failed` ended the rounds.
+    /// Adds a row for each number of clients, compared with a bare program of that window; `failed`
+    /// ended the rounds.
     fn put(
         &self,
         failed: Option<&Problem>,
@@ -229,7 +229,7 @@ impl<'a> Group<'a> {
         Ok(())
     }
 
-    /// What was refused has a row as well, which says why.
+    /// Returns a row; a refused case has one as well, which gives the reason.
     fn row(
         &self,
         clients: u32,
@@ -257,7 +257,7 @@ impl<'a> Group<'a> {
         figures.any(|figure| figure.metric == metric)
     }
 
-    /// Of the nodes of each role, in words.
+    /// Describes the context switches of the nodes of each role.
     fn switches(&self, row: &Row, clients: u32) -> String {
         let roles = row.roles.iter().filter(|role| role.role != GENERATOR);
         let roles: Vec<String> = roles

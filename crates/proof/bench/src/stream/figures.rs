@@ -1,4 +1,4 @@
-//! What a row says of byte streams besides what every row says.
+//! Figures of a row on byte streams, in addition to those of every row.
 
 use serde::Serialize;
 
@@ -17,9 +17,9 @@ pub const DELIVERED_MIN: f64 = 0.99;
 pub struct Figures {
     /// `framed` or `raw`.
     pub protocol: String,
-    /// Whether writes that were due together shared a system call.
+    /// Writes that were due together shared a system call.
     pub gathered: bool,
-    /// Whether the writer had a CPU of its own, and all others the rest.
+    /// The writer had a CPU of its own, and all others the rest.
     pub pinned: bool,
     /// Bytes per second that were to be written, in all streams; `None` for as many as are taken.
     pub target_bytes_per_s: Option<u64>,
@@ -29,8 +29,8 @@ pub struct Figures {
     pub delivered: Option<f64>,
     /// Bytes that became durable with an acknowledgement, in the mean.
     pub acknowledged_bytes: f64,
-    /// From the call that wrote to the acknowledgement. The latencies of the row begin when a write
-    /// was meant, and so contain what a generator is behind when more is asked for than can be
+    /// Latency from the call that wrote to the acknowledgement. The latencies of the row begin when
+    /// a write was due, and so contain the generator's delay when the load exceeds what can be
     /// done.
     pub from_call_p50_us: f64,
     /// The same.
@@ -42,7 +42,7 @@ pub struct Figures {
 /// CPU of one node.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NodeCost {
-    /// As in `roles` of the row.
+    /// Name of the role, as in `roles` of the row.
     pub role: String,
     /// Seconds in user mode per 10⁹ bytes that became durable.
     pub user_s_per_gb: f64,
@@ -50,16 +50,16 @@ pub struct NodeCost {
     pub system_s_per_gb: f64,
 }
 
-/// What was asked for.
+/// Load of the row.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked {
-    /// Of whom.
+    /// Protocol of the writer.
     pub speech: Speech,
     /// Bytes of a write.
     pub write_bytes: usize,
     /// Writes.
     pub offer: Offer,
-    /// Those that are due together share a system call.
+    /// Writes that are due together share a system call.
     pub gather: bool,
 }
 
@@ -97,7 +97,7 @@ impl Figures {
         }
     }
 
-    /// Whether all that was asked for was done, as far as anything was.
+    /// Returns whether all of the offered load was delivered, where there was a target.
     pub fn is_delivered(&self) -> bool {
         self.delivered.is_none_or(|share| share >= DELIVERED_MIN)
     }

@@ -22,38 +22,38 @@ use crate::{
     schedule::{Nanos, SECOND},
 };
 
-/// To connect, to open a stream, to close it.
+/// Timeout to connect, to open a stream, to close it.
 const WAIT: Duration = Duration::from_secs(10);
 /// Events taken at a time.
 const EVENTS_MAX: usize = 256;
-/// Acknowledgements are looked at again after so many writes, or bytes.
+/// Writes, or bytes, after which acknowledgements are read again.
 const TURN_WRITES: usize = 64;
 const TURN_BYTES: usize = 256 << 10;
-/// The same of writes that share system calls: one call for each acknowledgement, or nearly.
+/// Writes that share system calls between two reads: one call for each acknowledgement, or nearly.
 const GATHERED_WRITES: usize = 4096;
 /// Bytes of writes that share a system call, at most; one write may be larger.
 const GATHERED_BYTES: usize = 64 << 10;
-/// A full socket holds all others up from so many bytes on that wait for it.
+/// Bytes waiting for a full socket from which it holds all others up.
 const WAITING_BYTES_MAX: usize = 1 << 20;
-/// One read.
+/// Size of a read.
 const READ_BYTES: usize = 64 << 10;
 
-/// Who writes, and where.
+/// Writers and their target.
 #[derive(Clone, Debug)]
 pub struct Writers {
     /// The protocol that the address speaks.
     pub speech: Speech,
-    /// Where each stream gets its connection.
+    /// Address to which each stream connects.
     pub address: SocketAddr,
     /// Bytes of a write.
     pub write_bytes: usize,
     /// Writes that are due together share a system call.
     pub gather: bool,
-    /// On which CPUs; without any on those of the caller.
+    /// CPUs of the writers; without any those of the caller.
     pub cpus: Option<CpuSet>,
-    /// What names of streams begin with; at the raw port nodes choose them.
+    /// Prefix of the streams' names; at the raw port nodes choose them.
     pub prefix: String,
-    /// Who is told how much is kept, and to remove the streams at the end; a bare program keeps
+    /// Keeper, which sets how much is kept and removes the streams at the end; a bare program keeps
     /// nothing.
     pub keeper: Option<Keeper>,
 }
@@ -85,7 +85,7 @@ impl Writers {
         })
     }
 
-    /// Their names, and whom to tell.
+    /// Returns the streams' names, and the keeper to notify.
     fn kept(&self) -> io::Result<Option<(Streams, Vec<String>, u64)>> {
         let Some(keeper) = &self.keeper else {
             return Ok(None);
@@ -135,9 +135,9 @@ struct Generator {
     scratch: Vec<u8>,
 }
 
-/// What system calls write: all writes are alike.
+/// Content of system calls: all writes are alike.
 struct Calls {
-    /// As many of them as share a call.
+    /// Bytes of as many writes as share a call.
     bytes: Vec<u8>,
     /// Bytes of one.
     write: usize,
@@ -155,9 +155,9 @@ struct Writer {
     progress: Progress,
     /// Writes that are due and not begun.
     waiting: usize,
-    /// What was begun, and the socket took only in part.
+    /// Call that the socket accepted only in part.
     call: Option<Call>,
-    /// What came and says nothing yet.
+    /// Input received that is not a complete message yet.
     input: Vec<u8>,
 }
 
@@ -345,7 +345,7 @@ impl Writer {
             socket.set_nodelay(true)?;
             socket.set_read_timeout(Some(WAIT))?;
             socket.set_write_timeout(Some(WAIT))?;
-            // Only told from other writers of the same cluster, which all are ours.
+            // Only distinguished from other writers of the same cluster, which all are ours.
             let writer = u128::from(std::process::id()) << 64 | index as u128;
             let name = format!("{}{index}", wanted.prefix);
             wanted.speech.open(&mut socket, &name, writer)?;

@@ -1,4 +1,4 @@
-//! One stream's writes: which of them are durable when so many bytes are.
+//! One stream's writes, and which of them are durable at a position.
 
 use std::collections::VecDeque;
 
@@ -16,17 +16,17 @@ pub struct Progress {
     calls: VecDeque<Nanos>,
 }
 
-/// What one acknowledgement says.
+/// Content of an acknowledgement.
 #[derive(Debug, PartialEq, Eq)]
 pub struct News {
     /// Bytes that are durable since the one before.
     pub bytes: u64,
-    /// When the writes were begun whose last byte is among them.
+    /// Start times of the writes whose last byte is among them.
     pub calls: Vec<Nanos>,
 }
 
 impl Progress {
-    /// Of a new stream, whose writes have this size.
+    /// Creates the progress of a new stream, whose writes have this size.
     pub fn new(write_bytes: usize) -> Self {
         Self {
             write_bytes: (write_bytes as u64).max(1),

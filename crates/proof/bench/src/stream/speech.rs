@@ -1,4 +1,4 @@
-//! What a writer of a byte stream says and hears, as bytes: framed, or raw.
+//! Protocol of a byte stream's writer, as bytes: framed, or raw.
 
 use std::{
     io::{self, Read as _, Write as _},
@@ -15,9 +15,9 @@ const COUNT_BYTES: usize = 4;
 /// A protocol of byte streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Speech {
-    /// Of `--stream`: frames there and back.
+    /// Protocol of `--stream`: frames in both directions.
     Framed,
-    /// Of `--stream-raw`: bytes there, counts of newly durable bytes back.
+    /// Protocol of `--stream-raw`: bytes to the node, counts of newly durable bytes back.
     Raw,
 }
 
@@ -33,7 +33,7 @@ pub struct Heard {
 }
 
 impl Speech {
-    /// In reports.
+    /// Returns the name used in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Framed => "framed",
@@ -41,7 +41,7 @@ impl Speech {
         }
     }
 
-    /// A write of so many bytes, as it goes into the socket.
+    /// Returns a write of this many bytes, as it goes into the socket.
     pub fn write(self, bytes: usize) -> Vec<u8> {
         let body = vec![b'x'; bytes];
         match self {
@@ -68,8 +68,8 @@ impl Speech {
         expect(socket, |answer| *answer == Answer::Opened { position: 0 })
     }
 
-    /// What the input begins with, where all bytes below `durable` are durable; `None` if it is not
-    /// complete.
+    /// Parses the message at the beginning of the input, where all bytes below `durable` are
+    /// durable; `None` if it is not complete.
     pub fn hear(self, input: &[u8], durable: u64) -> Result<Option<Heard>, String> {
         if self == Self::Raw {
             let count = input.first_chunk::<COUNT_BYTES>();

@@ -240,7 +240,7 @@ fn html() {
     assert!(!html.contains("<later>") && !html.contains("<markup>"));
 }
 
-/// Nothing measured yet, and no division by it.
+/// A report without measurements is a page, without a division by zero.
 #[test]
 fn an_empty_report_is_a_page_as_well() {
     let mut document = document();

@@ -17,7 +17,7 @@ const WRITE_BYTES: usize = 100;
 /// Writes of this size share system calls.
 const GATHERED_BYTES: usize = 64;
 
-/// What a node does with a connection.
+/// Handler of a node's connection.
 type Serve = fn(TcpStream);
 
 /// A node that does this with every connection.
@@ -33,12 +33,12 @@ fn node(serve: Serve) -> SocketAddr {
     address
 }
 
-/// Bytes in, until there are no more; what is answered to so many new ones.
+/// Reads bytes until there are no more; `answer` maps the number of new ones to the count returned.
 fn take(socket: TcpStream, answer: fn(u32) -> u32) {
     take_in_parts(socket, 1 << 16, answer);
 }
 
-/// The same, so many at a time.
+/// The same, `bytes` at a time.
 fn take_in_parts(mut socket: TcpStream, bytes: usize, answer: fn(u32) -> u32) {
     let mut input = vec![0; bytes];
     while let Ok(count) = socket.read(&mut input)
@@ -98,7 +98,7 @@ fn every_write_is_acknowledged_by_its_last_byte() {
     assert!((due.saturating_sub(10)..=due).contains(&called), "{due} due, {called} called");
 }
 
-/// What an acknowledgement makes room for comes as one piece.
+/// The writes that an acknowledgement makes room for are sent as one piece.
 #[test]
 fn writes_that_are_due_together_go_together() {
     let address = node(|socket| take(socket, |count| count));
@@ -110,7 +110,7 @@ fn writes_that_are_due_together_go_together() {
     assert_eq!(acknowledged.bytes, samples.completed * GATHERED_BYTES as u64);
 }
 
-/// The node is slower than the writer, whose socket is full again and again, and takes calls in
+/// The node is slower than the writer, whose socket is full again and again, and accepts calls in
 /// part.
 #[test]
 fn no_write_is_lost_where_many_are_outstanding() {
@@ -136,8 +136,8 @@ fn a_node_that_miscounts_or_goes_away_loses_what_was_outstanding() {
     }
 }
 
-/// What the node does not take stays with the writer, which asks for no more, and gives up in the
-/// end.
+/// Bytes that the node does not accept stay with the writer, which asks for no more, and gives up
+/// in the end.
 #[test]
 fn a_node_that_takes_nothing_holds_the_writer_up() {
     let address = node(|socket| {

@@ -28,7 +28,7 @@ impl Default for Fake {
 }
 
 impl Fake {
-    /// When a command that arrives at `at` is answered.
+    /// Returns the time of the answer to a command that arrives at `at`.
     fn answers(&self, at: Nanos, number: u64) -> Nanos {
         let at = if self.stall.contains(&at) { self.stall.end } else { at };
         let done = at + (self.service)(number);
@@ -161,8 +161,8 @@ fn a_stall_of_the_server_is_charged_to_every_command_that_it_delays() {
     assert_eq!(samples.late, 0);
 }
 
-/// The same with sockets that fill at once: most commands of the stall can only be sent after it,
-/// and their waiting counts all the same.
+/// The sockets fill at once: most commands of the stall can only be sent after it, and their
+/// waiting counts all the same.
 #[test]
 fn a_command_that_could_not_be_sent_in_time_is_charged_from_its_intended_time() {
     let fake = Fake { stall: 4 * SECOND..4 * SECOND + 500 * MS, socket: 4, ..Fake::default() };
@@ -251,7 +251,7 @@ fn the_rate_over_time_shows_when_nothing_came() {
     assert!(samples.over_time[45] > 500);
 }
 
-/// What was not sent when its time is over never is, and is not waited for.
+/// Commands that were not sent in time are never sent, and not waited for.
 #[test]
 fn a_load_that_was_held_up_ends_all_the_same() {
     let plan = open(1000, 1);

@@ -117,7 +117,7 @@ fn auxiliary_is_engaged_and_retired() -> Outcome {
 }
 
 /// [aux-2] An auxiliary that has forgotten earlier slots executes nothing. The bytes that it voted
-/// for leave its memory when their slots are decided: a leader that depends on it would come to a
+/// for leave its memory when their slots are decided: a leader without other voters would come to a
 /// stop when they fill it.
 #[test]
 fn auxiliary_votes_for_more_than_its_memory_holds() -> Outcome {
@@ -145,7 +145,7 @@ fn auxiliary_votes_for_more_than_its_memory_holds() -> Outcome {
     world.settle()
 }
 
-/// Two of five are auxiliaries; two full replicas fail, one after the other.
+/// Two of five nodes are auxiliaries; two full replicas fail, one after the other.
 #[test]
 fn two_auxiliaries_of_five() -> Outcome {
     let mut world = world(7, 5, &[3, 4], QuorumRule::Majority)?;
@@ -176,7 +176,7 @@ fn auxiliary_takes_no_commands() -> Outcome {
     Ok(())
 }
 
-/// [era-4] Three promises, one vote: a leader decides alone, and an election needs all members.
+/// [era-4] Three promises, one vote: a leader decides alone, and an election needs every node.
 #[test]
 fn flexible_quorums_count() -> Outcome {
     let rule = QuorumRule::Flexible { phase1: 3, phase2: 1 };

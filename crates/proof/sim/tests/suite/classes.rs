@@ -8,7 +8,8 @@ const SEEDS: std::ops::RangeInclusive<u64> = 4001..=4050;
 /// The level has to rise twice first.
 const STEPS: u64 = 60_000;
 
-/// [less-4] [last-3] Their notifications are true. Nothing else is harmed by their requests.
+/// [less-4] [last-3] Replies to clients of another class are true. Nothing else is harmed by their
+/// requests.
 #[test]
 fn what_clients_of_another_class_are_told_is_true() {
     let (mut early, mut lasting) = (0, 0);

@@ -14,7 +14,8 @@ const HOUR_MS: i64 = 3_600_000;
 /// [time-3] Nodes know the group's clock as well as a word of the leader arrives, and the clock is
 /// slewed: a thousandth of the longest life here.
 const EARLY_US: u64 = 50_000;
-/// Until a deadline that is due was proposed, decided and applied; elections included.
+/// Longest delay until a deadline that is due was proposed, decided and applied; elections
+/// included.
 const LATE_US: u64 = 3_000_000;
 
 /// A key with a deadline, as its client knows it: in the world's time.
@@ -81,8 +82,8 @@ fn group_ms(world: &World, node: usize) -> u64 {
     running.map_or(0, |running| running.replica().group_ms())
 }
 
-/// One clock after the other is seconds or hours ahead or behind, the leader's or another's; leaders
-/// come and go. Locks live for less than clocks differ.
+/// One clock after the other is seconds or hours fast or slow, the leader's or another's; leaders
+/// change. Locks live for less than clocks differ.
 #[test]
 fn one_wrong_clock_at_a_time_shortens_and_prolongs_nothing() -> Outcome {
     let (mut missed, mut found) = (0, 0);
@@ -226,8 +227,8 @@ fn a_deadline_waits_until_the_groups_clock_is_known() -> Outcome {
     Ok(())
 }
 
-/// A node whose clock is off is named, by the leader and by itself, until it is set right; whatever
-/// its clients do.
+/// A node whose clock is off is named, by the leader and by itself, and no longer when it is set
+/// right; whatever its clients do.
 #[test]
 fn whose_clock_is_off_is_said() -> Outcome {
     let mut settings = Settings::calm(5, NODES, Class::Durable);

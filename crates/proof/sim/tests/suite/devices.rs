@@ -24,7 +24,7 @@ fn elected(settings: Settings) -> World {
     world
 }
 
-/// The same commands, one after the other.
+/// Runs the same commands, one after the other.
 fn history(settings: Settings) -> (Vec<(Slot, Value)>, Counts) {
     let mut world = elected(settings);
     let client = world.client(1);
@@ -38,7 +38,7 @@ fn history(settings: Settings) -> (Vec<(Slot, Value)>, Counts) {
     (world.history(), world.counts)
 }
 
-/// [offload-10] The log is the same, whichever node assigns its slots, and whichever counts.
+/// [offload-10] The log is the same whether nodes or devices allocate its slots and count votes.
 #[test]
 fn one_history_with_devices_and_without() {
     for class in [Class::Durable, Class::Volatile] {
@@ -79,7 +79,7 @@ fn what_fits_into_no_frame_is_done_all_the_same() {
 fn batches_that_want_to_be_long_leave_devices_alone() {
     let mut world = elected(settings(Class::Volatile, 3, Some(Faults::calm())));
     let client = world.client(1);
-    // Sends `commands` at once, for `seconds`; returns the number of slots that devices assigned
+    // `commands` commands at once, for `seconds` seconds; returns how many slots devices allocated
     // for them.
     let rounds = |world: &mut World, commands: usize, seconds: u64| {
         let before = world.counts.device_given;
@@ -129,7 +129,7 @@ fn a_learner_submits_and_learns_by_frames() {
         match class {
             // [offload-10] What is counted is a hint, and a learner has nothing else to go by.
             Class::Durable => assert_eq!((offered, told), (0, 0)),
-            // The first goes by a connection: no frame was received before it.
+            // The first goes by a connection: no learner was known before it.
             Class::Volatile => assert!(offered >= 50 && told >= 59, "{offered} {told}"),
         }
         world.settle().unwrap();
@@ -151,8 +151,8 @@ fn slowest_write_us(world: &mut World, client: usize) -> u64 {
 /// longer.
 const NOT_WAITED_US: u64 = 40_000;
 
-/// [offload-12] A leader whose device forgets continues to lead in its next ballot, or, where votes
-/// counted that were forgotten, hands over to another: no node waits for a long silence.
+/// [offload-12] A leader whose device forgets continues in its next ballot, or, where forgotten
+/// votes counted, hands over to another: the group does not wait for a long silence.
 #[test]
 fn a_leader_whose_device_forgets_is_not_waited_for() {
     for class in [Class::Durable, Class::Volatile] {
@@ -312,8 +312,8 @@ fn old_frames_of_its_own_take_nothing_from_a_node() {
     }
 }
 
-/// [live-4] The device of who shall lead votes for who led: it is fenced first, and then its owner
-/// asks at once.
+/// [live-4] The next leader's device votes for the previous leader: it is fenced first, and then
+/// its owner asks at once.
 #[test]
 fn a_leader_with_a_device_hands_over_at_once() {
     for class in [Class::Durable, Class::Volatile] {

@@ -1,6 +1,5 @@
-//! The disk of one node takes no more writes, and those of the others do: the group goes on without
-//! it. A leader hands over; a follower delays no other node; a node that could not write is not
-//! elected.
+//! One node's disk accepts nothing more, and the others' disks do: the group continues without it.
+//! A leader hands over; a follower delays no one; no node that cannot write is elected.
 
 use quorate_core::{effect::Role, laying::Route, record::Class};
 use quorate_replica::{group::asking::Ask as GroupAsk, testing::Heard};
@@ -58,7 +57,7 @@ impl Trouble {
         }
     }
 
-    /// Returns the words with which the node reports it.
+    /// Returns the node's word for it.
     const fn word(self) -> &'static str {
         match self {
             Self::Full => "no room for the log: ",
@@ -70,7 +69,7 @@ impl Trouble {
         }
     }
 
-    /// Returns whether it can end; a permanent failure requires a restart.
+    /// Returns whether it can end; a permanent failure needs a restart.
     const fn ends(self) -> bool {
         !matches!(self, Self::ReadOnly | Self::WriteFails)
     }
@@ -158,7 +157,7 @@ fn a_leader_that_cannot_write_does_not_keep_the_group() -> Outcome {
     Ok(())
 }
 
-/// A follower that takes no more writes delays no other node, also where votes go through it.
+/// A follower that accepts nothing more delays no one, also where votes go through it.
 #[test]
 fn a_follower_that_cannot_write_is_not_waited_for() -> Outcome {
     for votes in [Route::Star, Route::Ring] {
@@ -183,8 +182,8 @@ fn a_follower_that_cannot_write_is_not_waited_for() -> Outcome {
     Ok(())
 }
 
-/// Two disks take nothing more, the leader's among them: who takes over can write. When the leader
-/// then dies, it is again one of those that can.
+/// Two disks accept nothing more, the leader's among them: the node that takes over can write. When
+/// that leader then dies, it is again one of those that can.
 #[test]
 fn leadership_goes_to_who_can_write() -> Outcome {
     for (seed, trouble) in (200..).zip([Trouble::Full, Trouble::NoDescriptors, Trouble::WriteHangs])
@@ -212,8 +211,8 @@ fn leadership_goes_to_who_can_write() -> Outcome {
     Ok(())
 }
 
-/// All disks stall at once, for longer than a write may take, as those of one machine do: no other
-/// leader would be better.
+/// All disks stand still at once, for longer than a write may take, as those of one machine do: no
+/// other leader would be better.
 #[test]
 fn disks_that_all_stand_still_cause_no_election() -> Outcome {
     for class in [Class::Durable, Class::Volatile] {
@@ -239,7 +238,7 @@ fn disks_that_all_stand_still_cause_no_election() -> Outcome {
     Ok(())
 }
 
-/// A writer of a byte stream goes on, too.
+/// A writer of a byte stream continues, too.
 #[test]
 fn a_stream_goes_on_when_the_leader_cannot_write() -> Outcome {
     for (seed, trouble) in (400..).zip([Trouble::Full, Trouble::NoDescriptors, Trouble::WriteHangs])
@@ -280,7 +279,7 @@ fn a_stream_goes_on_when_the_leader_cannot_write() -> Outcome {
 }
 
 /// Operators want node 1 to lead, whose disk hangs. In memory it votes as fast as any, and so is
-/// level: it is not handed the leadership again and again.
+/// caught up: it is not handed the leadership again and again.
 #[test]
 fn priority_brings_leadership_to_nobody_who_cannot_write() -> Outcome {
     let mut world = World::elected(settings(500, Class::Volatile))?;

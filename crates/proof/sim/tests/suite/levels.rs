@@ -60,7 +60,8 @@ fn upgrade(world: &mut World, node: usize, release: Level) -> Outcome {
     })
 }
 
-/// Up, back, up again, and raised when all nodes are present: then it cannot be undone.
+/// Nodes are upgraded, downgraded and upgraded again, and the level is raised once all are there:
+/// then there is no downgrade.
 #[test]
 fn a_cluster_goes_up_node_by_node_and_back_until_the_level_is_raised() -> Outcome {
     for seed in 0..4 {

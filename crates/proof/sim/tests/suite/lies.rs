@@ -46,19 +46,20 @@ fn group(seed: u64, leads: bool) -> Result<(World, usize, usize), Violation> {
     Ok((world, liar, other))
 }
 
-/// Returns how much another node remembers of this node's log.
+/// Returns how much the other node remembers of this node's log.
 fn remembered(world: &World, node: usize, by: usize) -> u64 {
     let running = world.nodes[by].running.as_ref().expect("it runs");
     running.replica().recall(world.nodes[node].id()).written.to
 }
 
-/// Makes its disk lose this log write and all after it, and what its store could show of them.
+/// Loses this log write and all after it on the node's disk, and what its store could reveal of
+/// them.
 fn forget(world: &mut World, node: usize, from: u64) {
     world.nodes[node].kept_to.set(Slot(0));
     world.forget_from(node, from);
 }
 
-/// Starts the node where no other can report what its disk lost.
+/// Starts the node where no peer can report what its disk lost.
 fn start_cut_off(world: &mut World, liar: usize) -> Outcome {
     world.nodes[liar].set_back = true;
     world.isolate(liar, true);
@@ -67,8 +68,8 @@ fn start_cut_off(world: &mut World, liar: usize) -> Outcome {
     world.run_for(300_000)
 }
 
-/// Connects the node again, and it is reminded; its next process has another incarnation, and knows
-/// it without a reminder.
+/// Reconnects the node, which is then reminded; its next process is another one, and knows it
+/// without a reminder.
 fn is_reminded(world: &mut World, liar: usize) -> Outcome {
     world.isolate(liar, false);
     world.run_until("it is reminded", |world| error(world, liar).contains("remembers"))?;
@@ -111,7 +112,8 @@ fn a_log_without_its_end_is_noticed() -> Outcome {
     Ok(())
 }
 
-/// [lie-2] As long as a node that received it runs: it does not have to be the leader of that time.
+/// [lie-2] One running node that received it is enough: it does not have to be the leader of that
+/// time.
 #[test]
 fn a_follower_of_the_same_leader_remembers_within_a_second() -> Outcome {
     let (mut world, liar, other) = group(7, false)?;
@@ -157,8 +159,8 @@ fn a_log_that_is_whole_is_believed() -> Outcome {
     Ok(())
 }
 
-/// [lie-5] A node was cut off when it asked: a node that remembers reports it later, the first
-/// votes no more, and its folder records it from then on, whichever nodes can be asked.
+/// [lie-5] A node that was cut off when it asked: a node that remembers reports it later, the node
+/// votes no more, and its folder records this from then on, whichever peers can be asked.
 #[test]
 fn a_node_that_was_cut_off_when_it_started_is_told_later() -> Outcome {
     let (mut world, liar, other) = group(31, false)?;
@@ -176,8 +178,8 @@ fn boot(world: &World, node: usize) -> u32 {
     running.host.identity().boot()
 }
 
-/// [lie-4] [lie-5] The whole folder went back, so its process has a number that was received
-/// already, until it is reminded: the next one has a number above all.
+/// [lie-4] [lie-5] The whole folder went back, so its process has a number that peers know already,
+/// until it is reminded: the next one has a number above all.
 #[test]
 fn a_folder_that_went_back_as_a_whole_is_told_later() -> Outcome {
     let (mut world, liar, other) = group(32, false)?;

@@ -14,15 +14,15 @@ const CARRIERS: [Carrier; 5] = [
     Carrier::Packets { reach: Reach::Group },
 ];
 
-/// One client, one command at a time, nothing goes wrong: what is decided, and what planes of
-/// packets did.
+/// Runs one client, one command at a time, without faults; returns what is decided, and the
+/// counters of planes of packets.
 fn history(carrier: Carrier, class: Class, nodes: usize) -> (Vec<(Slot, Value)>, Counts) {
     let mut settings = Settings::calm(7, nodes, class);
     settings.weather.carrier = carrier;
     // Less than all that is sent: what is decided has to make room.
     settings.air.window_bytes = 24 << 10;
     let mut world = World::elected(settings).unwrap();
-    // Packets reach all nodes by now, where there are some.
+    // Packets, if there are any, reach every node by now.
     world.run_for(300_000).unwrap();
     let (client, text) = (world.client(1), [b'x'; 1500]);
     for command in 0..60_usize {
@@ -64,7 +64,7 @@ fn one_history_on_every_plane() {
     }
 }
 
-/// In a fixed set of seeds everything happens that can happen to datagrams and planes: a check that
+/// A fixed set of seeds covers everything that can happen to datagrams and planes: a check that
 /// never met it would say little.
 #[test]
 fn fixed_seeds_reach_every_counter() {
@@ -103,7 +103,7 @@ fn fixed_seeds_reach_every_counter() {
     ] {
         assert!(count > 0, "{what} never happened: {all}");
     }
-    // A frame of another sender has another sender's tag.
+    // A frame of another group has another group's tag.
     assert_eq!((all.frames_wrong, all.not_introduced), (0, 0), "{all}");
     for (reason, count) in Refusal::ALL.into_iter().zip(all.refused) {
         if let Refusal::Old | Refusal::Unasked = reason {

@@ -1,5 +1,5 @@
-//! Nodes that are not scheduled for a while are not dead ([live-5]): they cause no election, and a
-//! dead one is replaced as fast as ever.
+//! Nodes that are not scheduled for a while are not dead ([live-5]): they cause no election, and
+//! dead ones are replaced as fast as ever.
 
 use quorate_core::{ballot::Ballot, record::Class};
 use quorate_sim::{check::Violation, dice::Dice, world::World};
@@ -39,7 +39,7 @@ fn be_late(world: &mut World, dice: &mut Dice, for_us: u64, most_us: u64) -> Out
     Ok(())
 }
 
-/// Returns how long the group is without its leader, from now on.
+/// Returns the time that the group is without its leader, from now on.
 fn without_leader_us(world: &mut World, gone: usize) -> Result<u64, Violation> {
     let began = world.now;
     loop {
@@ -120,7 +120,7 @@ fn who_stood_still_blames_nobody() -> Outcome {
     Ok(())
 }
 
-/// [live-5] A machine stands still with all its nodes: none spoke, and none could.
+/// [live-5] A machine stands still with all its nodes: no node sent anything, and none could.
 #[test]
 fn a_machine_that_stood_still_elects_nobody() -> Outcome {
     for seed in 0..8 {

@@ -22,14 +22,14 @@ fn settings(votes: &Route, carrier: Carrier, class: Class, nodes: usize) -> Sett
     settings
 }
 
-/// A leader, and time enough to see who keeps up.
+/// Elects a leader, and waits long enough to see which nodes keep up.
 fn elected(settings: Settings) -> World {
     let mut world = World::elected(settings).unwrap();
     world.run_for(300_000).unwrap();
     world
 }
 
-/// The same commands, one after the other.
+/// Runs the same commands, one after the other.
 fn history(settings: Settings) -> (Vec<(Slot, Value)>, u64) {
     let mut world = elected(settings);
     let client = world.client(1);
@@ -65,7 +65,7 @@ fn one_history_whatever_way_votes_take() {
     }
 }
 
-/// Returns the duration of one command now, in microseconds.
+/// Returns the time of one command now, in microseconds.
 fn time_of_a_command(world: &mut World, client: usize) -> u64 {
     let begin = world.now.0;
     world.say(client, &[b"INCR", b"n"]);
@@ -81,8 +81,8 @@ fn ring(world: &World) -> Vec<usize> {
     nodes.iter().map(|node| node.0 as usize - 1).collect()
 }
 
-/// [ring-7] Each member of a ring stops, is cut off, or dies in turn: commands go on within a
-/// moment, the ring goes on without it, and it may come back later.
+/// [ring-7] Each member of a ring stops, is cut off, or dies in turn: commands continue within a
+/// moment, the ring continues without it, and it may come back later.
 #[test]
 fn no_member_of_a_ring_is_waited_for() {
     type Harm = fn(&mut World, usize);
@@ -95,7 +95,7 @@ fn no_member_of_a_ring_is_waited_for() {
     for class in [Class::Durable, Class::Volatile] {
         for (name, harm, mend) in harms {
             if (name, class) == ("kill", Class::Volatile) {
-                // It would come back under another identity.
+                // It would come back as another node.
                 continue;
             }
             for place in 0..2 {
@@ -159,7 +159,7 @@ fn who_was_slow_comes_back_after_a_while() {
     world.run_for(100_000).unwrap();
     world.resume_now(slow);
     assert_eq!(ring(&world), [other, leader]);
-    // The other one stops at once: no node is left to make a ring with, and votes arrive directly.
+    // The other one stops at once: no node is left to form a ring with, and votes arrive directly.
     world.run_for(100_000).unwrap();
     world.pause_now(other);
     assert!(time_of_a_command(&mut world, client) < BROKEN_US);

@@ -138,7 +138,7 @@ fn g10_kill_all_at_any_byte() -> Outcome {
     Ok(())
 }
 
-/// G11 A follower that fell behind every cache gets the data before it counts as caught up
+/// G11 A follower that fell below every cache gets the data before it counts as caught up
 /// ([catch-1]): then it is needed for a quorum, and serves what it slept through.
 #[test]
 fn g11_follower_falls_behind_all_caches() -> Outcome {
@@ -214,8 +214,8 @@ fn g14_failover_is_quick_and_without_duels() -> Outcome {
     Ok(())
 }
 
-/// [live-4] A node with a slow disk is made leader under load. Writes stop last, and shortly: no
-/// client waits for its disk.
+/// [live-4] A node with a slow disk is made leader under load. Writes stop last, and shortly: they
+/// do not wait for its disk.
 #[test]
 fn transfer_to_a_slow_disk_holds_nobody_up() -> Outcome {
     for seed in 0..5 {
@@ -273,7 +273,7 @@ fn a_node_with_a_higher_ballot_is_taken_in_again_under_reads() -> Outcome {
         world.ask(0, "SET x 1")?;
         let leader = world.wait_for_leader()?;
         let stray = others(&world, leader)[0];
-        // Asked to lead, it records a ballot of its own, which no other node learns of.
+        // Made leader, it records a ballot of its own, which reaches no other node.
         for other in others(&world, stray) {
             world.block_now(stray, other, true);
         }
@@ -359,7 +359,7 @@ fn g17_commands_reach_the_leader_that_is_named() -> Outcome {
     Ok(())
 }
 
-/// G18 (in part) Input that is too large, or no frame at all, is refused; no other client notices.
+/// G18 (in part) Oversized and malformed frames are refused; other clients do not notice.
 #[test]
 fn g18_oversized_and_malformed_input() -> Outcome {
     let mut world = World::calm(18, 3, Class::Durable)?;
@@ -456,8 +456,8 @@ fn deaf_clients_cost_no_more_than_their_memory() -> Outcome {
     Ok(())
 }
 
-/// G23 A node whose disk fails stops voting and leading, says so, and goes on answering stale
-/// reads; the group goes on; after a restart it votes again ([disk-9]).
+/// G23 A node whose disk fails stops voting and leading, says so, and keeps answering stale reads;
+/// the group continues; after a restart it votes again ([disk-9]).
 #[test]
 fn g23_failed_disk_stops_votes_but_not_reads() -> Outcome {
     for seed in 0..4 {
@@ -495,7 +495,7 @@ fn g23_failed_disk_stops_votes_but_not_reads() -> Outcome {
     Ok(())
 }
 
-/// G23 A full disk is busy before it is an error: when there is room again, the node goes on.
+/// G23 A full disk is busy before it is an error: when there is space again, the node continues.
 #[test]
 fn g23_full_disk_goes_on_when_there_is_room() -> Outcome {
     let mut settings = Settings::calm(23, 3, Class::Durable);
@@ -524,8 +524,8 @@ fn g23_full_disk_goes_on_when_there_is_room() -> Outcome {
     world.settle()
 }
 
-/// [volatile-4] A clean stop that has to wait for a full disk ends when there is room; nothing else
-/// would wake the node then.
+/// [volatile-4] A clean stop that has to wait for a full disk ends when there is space; nothing
+/// else would wake the node then.
 #[test]
 fn stop_waits_for_room_on_a_full_disk() -> Outcome {
     let mut settings = Settings::calm(24, 1, Class::Durable);
@@ -656,8 +656,8 @@ fn deposed_leader_does_not_answer_from_the_past() -> Outcome {
     Ok(())
 }
 
-/// A subscriber receives later messages, published on any node, and none that was published before:
-/// not even on a node that has not learned of it yet.
+/// A subscriber receives everything published later, on whichever node, and nothing published
+/// before: not even on a node that has not received it yet.
 #[test]
 fn listener_hears_nothing_old_and_everything_new() -> Outcome {
     for class in [Class::Durable, Class::Volatile] {
@@ -682,7 +682,7 @@ fn listener_hears_nothing_old_and_everything_new() -> Outcome {
             assert_eq!(world.ask(node, &publish)?, heard);
             assert_eq!(world.reply(listener)?, answer("message", bulk(text)));
         }
-        // The nodes stay equal, whatever is reported.
+        // The nodes still hold the same, whatever is reported.
         world.settle()?;
     }
     Ok(())
@@ -690,7 +690,7 @@ fn listener_hears_nothing_old_and_everything_new() -> Outcome {
 
 /// A pipeline that changes between writes and reads with each request takes no longer than one that
 /// only writes, on every node and READONLY too: there is no round trip per change. Each read sees
-/// the write before it, and not the one behind it.
+/// the write before it, and not the one after it.
 #[test]
 fn pipeline_of_reads_and_writes_takes_as_long_as_one_of_writes() -> Outcome {
     const PAIRS: usize = 50;
@@ -732,7 +732,7 @@ fn all_run(world: &World) -> bool {
     world.nodes.iter().all(|node| node.running.is_some())
 }
 
-/// Checks a complete cluster: it serves, and every node knows the same.
+/// Checks that a cluster of which all nodes are up serves, and that every node knows the same.
 fn serves(world: &mut World, value: &str) -> Outcome {
     world.run_until("all nodes run", all_run)?;
     let leader = world.wait_for_leader()?;
@@ -764,8 +764,8 @@ fn a_node_dies_while_it_founds_or_joins() -> Outcome {
     Ok(())
 }
 
-/// [volatile-1] The same in a volatile group: who dies before its first start was counted never
-/// ran, and keeps its vote.
+/// [volatile-1] The same in a volatile group: a node that dies before its first start was counted
+/// never ran, and keeps its vote.
 #[test]
 fn a_node_of_a_volatile_group_that_never_ran_forgets_nothing() -> Outcome {
     for (node, changes) in [(0, 4), (1, 6)] {
@@ -802,7 +802,7 @@ fn the_founder_dies_while_it_lets_nodes_in() -> Outcome {
 }
 
 /// [volatile-1] [volatile-3] A node that dies before, within or after the change of its identity
-/// that counts a start comes back as who it was, and no number counts two starts.
+/// that counts a start comes back under the same identity, and no number counts two starts.
 #[test]
 fn a_node_dies_while_its_start_is_counted() -> Outcome {
     for seed in 0..5 {
@@ -911,7 +911,7 @@ fn a_month_of_writes_to_the_same_keys_does_not_fill_the_disk() -> Outcome {
             for _ in 0..KEYS {
                 assert_eq!(world.reply(client)?, Some(ok()));
             }
-            // The state of others arrives with heartbeats.
+            // The others' holdings arrive with heartbeats.
             world.run_for(200_000)?;
             for node in &mut world.nodes {
                 let mut files = |family| {
@@ -970,8 +970,8 @@ fn leader_that_stood_still_between_clock_and_read_answers_nothing_old() -> Outco
     world.settle()
 }
 
-/// [read-6] A node that is cut off says so, once its knowledge is older than the bound; and answers
-/// from what it has if the client wants no bound.
+/// [read-6] A node that is cut off says so, once its state is older than the bound; and serves its
+/// state to clients that want no bound.
 #[test]
 fn node_that_is_cut_off_refuses_reads_beyond_their_bound() -> Outcome {
     let mut world = World::new(Settings::calm(6, 3, Class::Durable));

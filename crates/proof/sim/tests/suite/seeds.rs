@@ -7,8 +7,8 @@ use quorate_sim::{dice::mix, faults::Settings, run, world::Counts};
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=300;
 const STEPS: u64 = 8_000;
 
-/// Runs the seeds and returns the counts of events: a property that never met what could break it
-/// says little.
+/// Checks the seeds and counts their events: a property that never met what could break it says
+/// little.
 fn check(seeds: impl Iterator<Item = u64>) -> Counts {
     let mut all = Counts::default();
     for seed in seeds {

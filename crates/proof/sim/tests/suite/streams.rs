@@ -24,7 +24,7 @@ use quorate_stream::{Denied, Done, How, Name, Writer, table::Nowhere};
 
 type Outcome = Result<(), Violation>;
 
-/// Logs are small and trimmed soon, and not kept for nodes that are further behind than that.
+/// Logs are small and trimmed soon, and not kept for nodes that lag further than that.
 fn settings(seed: u64, spares: usize) -> Settings {
     let mut settings = Settings::calm(seed, 3, Class::Durable);
     settings.streams = Some(Load::scripted());
@@ -53,7 +53,7 @@ fn counters(world: &World, node: usize) -> Counters {
     running.map(|running| running.replica().counters()).unwrap_or_default()
 }
 
-/// Returns the stream's end at a node.
+/// Returns the stream's end according to a node.
 fn end(world: &World, node: usize) -> u64 {
     let running = world.nodes[node].running.as_ref();
     let info = running.and_then(|running| running.replica().streams().info(&name()));
@@ -83,12 +83,12 @@ fn refused(world: &mut World, client: usize, node: usize, how: How, writer: Writ
     }
 }
 
-/// Returns the acknowledged position of a client, if it still has its piece.
+/// Returns the position acknowledged to a client, if it still has its piece.
 fn durable(world: &World, client: usize) -> Option<u64> {
     world.streamers[client].piece.map(|piece| piece.durable)
 }
 
-/// A client writes this many bytes, and has them acknowledged.
+/// Writes bytes of a client, and has them acknowledged.
 fn write(world: &mut World, client: usize, bytes: u64) -> Outcome {
     world.give_streams(client, bytes);
     let piece = world.streamers[client].piece.expect("it is open");
@@ -122,7 +122,7 @@ fn read(world: &mut World, node: usize, from: u64) -> Result<Result<u64, Nowhere
     }
 }
 
-/// Every node has exactly this many bytes, all of them right.
+/// Checks that every node has exactly the bytes up to `to`, all of them right.
 fn check_all(world: &mut World, to: u64) -> Outcome {
     world.run_until("every node has every byte", |world| {
         (0..world.nodes.len()).all(|node| {
@@ -145,8 +145,8 @@ fn log_start(world: &World, node: usize) -> u64 {
 }
 
 /// G10 All nodes are killed again and again while a client writes, on a disk that tears and loses
-/// what was not flushed: it goes on where the decided bytes end, and nothing that was acknowledged
-/// is lost ([disk-5]).
+/// what was not flushed: the stream continues where the decided bytes end, and nothing that was
+/// acknowledged is lost ([disk-5]).
 #[test]
 fn g10_everybody_is_killed_while_a_client_writes() -> Outcome {
     for seed in 0..6 {
@@ -208,8 +208,8 @@ fn units_are_written_once_and_outlive_everybodys_crash() -> Outcome {
 }
 
 /// [aux-5] Seeds in which a leader needs the vote of an auxiliary for content after a stream's
-/// close. Full replicas have released its bytes, as they are not needed; the auxiliary, which knows
-/// no stream, once kept asking for them.
+/// close. Full replicas have dropped its bytes, which no node needs; the auxiliary, which knows no
+/// stream, once asked for them permanently.
 #[test]
 fn content_behind_a_close_is_settled_for_an_auxiliary() {
     for seed in [147_839, 134_257] {
@@ -309,8 +309,8 @@ fn g24_trimmed_positions_are_gone_everywhere() -> Outcome {
     Ok(())
 }
 
-/// G12 All three machines are replaced, and leadership is handed to and fro, while a client writes
-/// through one that stays: its piece does not end, and it notices nothing ([stream-3]).
+/// G12 All three machines are replaced, and leadership is handed back and forth, while a client
+/// writes through one that stays: its piece does not end, and it notices nothing ([stream-3]).
 #[test]
 fn g12_members_and_leaders_change_inside_a_piece() -> Outcome {
     for seed in 0..3 {
@@ -363,7 +363,7 @@ fn g12_members_and_leaders_change_inside_a_piece() -> Outcome {
 }
 
 /// G12 The leader dies in the midst of a piece of another node: the next one proposes what was
-/// inherited, and goes on with the same piece exactly behind that ([p1-6], [stream-3]).
+/// inherited, and continues the same piece exactly after that ([p1-6], [stream-3]).
 #[test]
 fn piece_goes_on_at_the_next_leader() -> Outcome {
     for seed in 0..8 {
@@ -416,8 +416,8 @@ fn g13_bytes_that_were_lost_are_sent_again() -> Outcome {
 }
 
 /// [stream-10] Two writers that both believe they own the name: the second took over while nothing
-/// passed to the first's node, which goes on giving. Nothing of that is kept, and the first is
-/// notified when it is connected again.
+/// passed to the first's node, whose client continues to write. Nothing of that is kept, and the
+/// client is notified once it is reachable again.
 #[test]
 fn first_of_two_owners_is_fenced() -> Outcome {
     for seed in 0..5 {
@@ -451,8 +451,8 @@ fn first_of_two_owners_is_fenced() -> Outcome {
     Ok(())
 }
 
-/// [stream-5], [stream-10] The answer to the opening is lost with the connection: a client that
-/// returns gets another piece, and no position is bound to two bytes.
+/// [stream-5], [stream-10] The answer to the opening is lost with the connection: the client that
+/// comes back gets another piece, and no position is bound to two bytes.
 #[test]
 fn lost_answer_to_an_opening_is_asked_for_again() -> Outcome {
     let (mut world, leader) = world(300)?;
@@ -516,9 +516,9 @@ fn bytes_that_rotted_come_from_another_node() -> Outcome {
     Ok(())
 }
 
-/// G9 G10 A node alone is killed at many moments of its snapshots and checkpoints, and has every
-/// byte each time: what is behind the checkpoint of the store is in the log, also below its
-/// snapshot ([trim-2], [disk-5]).
+/// G9 G10 A single node is killed at many moments of its snapshots and checkpoints, and has every
+/// byte each time: what is after the checkpoint of the store is in the log, also below its snapshot
+/// ([trim-2], [disk-5]).
 #[test]
 fn g9_node_alone_has_its_bytes_whenever_it_is_killed() -> Outcome {
     let mut settings = settings(90, 0);
@@ -566,8 +566,8 @@ fn rot_streams(world: &World, node: usize) {
     }
 }
 
-/// [here-1] [here-2] However bytes came: with their records, learned of without, behind a snapshot,
-/// and again after they rotted.
+/// [here-1] [here-2] Bytes count as present however they arrived: with their records, learned of
+/// without, after a snapshot, and again after they rotted.
 #[test]
 fn start_finds_what_counts_as_here_however_it_came() -> Outcome {
     for (seed, by_snapshot) in [(60, false), (61, true)] {
@@ -646,7 +646,7 @@ fn founder_is_lost_after_the_others_have_its_bytes() -> Outcome {
     Ok(())
 }
 
-/// [here-3] Bytes that no node has any more hold up their readers alone: nodes that know that they
+/// [here-3] Bytes that no node has any more block their readers alone: nodes that know that they
 /// lack them elect a leader and execute commands.
 #[test]
 fn lacking_bytes_hold_up_neither_elections_nor_keys() -> Outcome {

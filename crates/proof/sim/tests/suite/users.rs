@@ -1,4 +1,4 @@
-//! Access rights: every node uses the same table, and none an older one than it used before,
+//! Access rights: every node applies the same table, and never an older one than it applied before,
 //! whatever is killed ([access-2], [access-4]).
 
 use quorate_access::{Command, Password, Role, Users, name::DEFAULT};
@@ -22,7 +22,7 @@ fn users(world: &World, node: usize) -> Option<&Users> {
     world.nodes[node].running.as_ref()?.replica().users()
 }
 
-/// Highest table used by each node, and whether all of them have it.
+/// Size of the largest table that each node applied.
 #[derive(Default)]
 struct Seen([usize; 3]);
 
@@ -44,7 +44,7 @@ impl Seen {
         }
     }
 
-    /// Runs until every node uses a table of `count` users; looks at each step.
+    /// Runs until every node applies this many users; looks at each step.
     fn until(&mut self, world: &mut World, count: usize) -> Outcome {
         let deadline = world.now.plus_ms(60_000);
         loop {
@@ -100,7 +100,7 @@ fn no_node_goes_by_an_older_table_than_before() -> Outcome {
             world.run_until("somebody leads", |world| world.leader().is_some())?;
             let leader = world.wait_for_leader()?;
             let name = format!("u{round}");
-            // Perhaps no other node received it; asked again, it is the same.
+            // The request may have reached no node; asked again, it is the same.
             while world.ask_group(leader, set(&name, Role::Reader))?.is_err() {
                 seen.look(&world);
             }
@@ -128,8 +128,8 @@ fn what_is_refused_is_refused_by_the_log() -> Outcome {
     world.settle()
 }
 
-/// [access-4] A node that joins has an empty table, which admits all users: it does not use it, and
-/// is killed in between.
+/// [access-4] A node that joins has an empty table, which would admit everyone: it applies none,
+/// and is killed in between.
 #[test]
 fn a_node_that_joins_lets_nobody_in_before_it_knows_who_may() -> Outcome {
     for seed in 0..20 {

@@ -36,7 +36,7 @@ fn bulk(text: &str) -> Reply {
 }
 
 /// Three founding members and `spares` that may join; logs are trimmed soon, and not kept for nodes
-/// that are further behind than that.
+/// that lag further than that.
 fn settings(seed: u64, spares: usize) -> Settings {
     let mut settings = Settings::calm(seed, 3, Class::Durable);
     settings.spares = spares;
@@ -68,7 +68,7 @@ fn era(world: &World, node: usize) -> u32 {
     running.replica().node().era().0
 }
 
-/// Returns the members' places and weights, as known by the node that has decided most.
+/// Returns the members' places and weights, according to the node that has decided most.
 fn weights(world: &World) -> Vec<(usize, u32)> {
     let members = world.configuration().expect("somebody runs").members();
     let place = |voter: &Voter| (voter.member.node.0 as usize - 1, voter.weight);
@@ -85,7 +85,7 @@ fn join(world: &mut World, through: usize, spare: usize, role: As) -> Outcome {
     world.run_until("it has joined, and runs", |world| world.nodes[spare].running.is_some())
 }
 
-/// Asks the leader, again until it knows that all nodes are level.
+/// Asks the leader, again while it does not know that all nodes are caught up.
 fn begin(world: &mut World, ask: &Ask) -> Result<Answer, Violation> {
     for _ in 0..100 {
         let leader = world.wait_for_leader()?;
@@ -114,7 +114,7 @@ fn code(world: &mut World, ask: Ask) -> Result<&'static str, Violation> {
     Ok(answer.map_or_else(|refused| refused.code, |_| "done"))
 }
 
-/// Writes enough that all present nodes trim their logs.
+/// Writes enough that every running node trims its log.
 fn fill_until_trimmed(world: &mut World, node: usize, beyond: u64) -> Outcome {
     let value = "v".repeat(1 << 10);
     for round in 0..100 {
@@ -135,7 +135,7 @@ fn fill_until_trimmed(world: &mut World, node: usize, beyond: u64) -> Outcome {
 }
 
 /// G8 Quorums that would not meet are refused: when a group is founded, and when it is changed; the
-/// group goes on with those that it has ([era-4]).
+/// group continues with those that it has ([era-4]).
 #[test]
 fn g8_quorums_that_do_not_meet_are_refused() -> Outcome {
     let voters = |weights: &[u32]| -> Vec<Voter> {
@@ -169,10 +169,10 @@ fn g8_quorums_that_do_not_meet_are_refused() -> Outcome {
     assert_eq!(era(&world, leader), before, "nothing changed");
     assert_eq!(world.ask(leader, "SET x 1")?, ok());
 
-    // Quorums that meet are accepted; then a leader decides alone, and an election needs all
-    // members.
+    // Quorums that meet are accepted; then a leader decides alone, and an election needs every
+    // node.
     carry_out(&mut world, &Ask::Quorum(rule(3, 1)))?;
-    // The leader has the promises of all members in the era, which it needs.
+    // The leader has every node's promise in the era, which it needs.
     world.run_for(500_000)?;
     let leader = world.wait_for_leader()?;
     assert!(era(&world, leader) > before);
@@ -195,8 +195,8 @@ fn g8_quorums_that_do_not_meet_are_refused() -> Outcome {
     world.settle()
 }
 
-/// G9 Weights: no overflow, no zero, the last member stays; raised and lowered again and again,
-/// they end where they began, and all nodes count the same ([era-4]).
+/// G9 Weights: no overflow, no zero, no last vote is removed; raised and lowered again and again,
+/// they end where they began, and every node counts the same ([era-4]).
 #[test]
 fn g9_weights_stay_within_their_bounds() -> Outcome {
     let mut world = World::elected(settings(9, 0))?;
@@ -245,9 +245,9 @@ fn g9_weights_stay_within_their_bounds() -> Outcome {
     Ok(())
 }
 
-/// G10 All nodes are killed, again and again, at any byte of a plan's way and of snapshots: the
-/// configuration, what was promised and voted, and every acknowledged write are there; the plan is
-/// carried on.
+/// G10 All nodes are killed, again and again, at any byte of a plan's progress and of snapshots:
+/// the configuration, what was promised and voted, and every acknowledged write are there; the plan
+/// is carried on.
 #[test]
 fn g10_everybody_is_killed_in_the_midst_of_a_plan() -> Outcome {
     let (mut amid, mut dice) = (0, Dice::new(10));
@@ -261,7 +261,7 @@ fn g10_everybody_is_killed_in_the_midst_of_a_plan() -> Outcome {
         goal.sort_unstable();
         let mut number = 0;
         while weights(&world) != goal {
-            // Asked again it is harmless; the change in flight goes on by itself.
+            // Asked again it is harmless; what was in flight continues by itself.
             number += 1;
             assert!(number < 40, "seed {seed}: it does not end");
             let now = world.wait_for_leader()?;
@@ -287,8 +287,8 @@ fn known_era(world: &World, node: usize) -> Option<u32> {
     Some(running.replica().node().era().0)
 }
 
-/// The leader decides a change, goes on in the era that it began, and is gone for good, at each
-/// moment around that, while clients write: those who are left go on, in the one era or in the
+/// The leader decides a change, continues in the era that it began, and is gone for good, at each
+/// moment around that, while clients write: the remaining nodes continue, in the one era or in the
 /// other ([ballot-3], [ballot-5]).
 #[test]
 fn leader_goes_who_alone_knew_that_an_era_began() -> Outcome {
@@ -391,7 +391,7 @@ fn g24_logs_are_kept_for_who_is_behind_and_then_a_snapshot_is() -> Outcome {
     world.settle()
 }
 
-/// [live-4] An operator hands leadership to a node that waits for a snapshot. The leader goes on
+/// [live-4] An operator hands leadership to a node that waits for a snapshot. The leader continues
 /// until that node has everything, and no write waits meanwhile.
 #[test]
 fn leadership_waits_for_a_node_that_gets_a_snapshot() -> Outcome {

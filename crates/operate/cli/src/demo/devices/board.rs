@@ -1,4 +1,4 @@
-//! What the page of the demo shows, and what its buttons ask for.
+//! State shown on the demo's page, and the actions its buttons request.
 
 use std::{
     collections::VecDeque,
@@ -24,21 +24,21 @@ use super::{
     parts::{self, Part, Parts, Wanted, Works},
 };
 
-/// Between two looks at a node.
+/// Interval of looks at a node.
 const LOOK: Duration = Duration::from_millis(150);
 /// A node that does not answer by then is asked again.
 const QUESTION: Duration = Duration::from_millis(300);
-/// What a node said longer ago is not shown as its present state.
+/// Older reports of a node are not shown as its present state.
 const FRESH: Duration = Duration::from_millis(1500);
-/// How long a key of the page may take.
+/// Time limit for a key operation of the page.
 const KEY_DEADLINE: Duration = Duration::from_secs(4);
-/// Bytes of a key and of a value that somebody types.
+/// Most bytes of a key and of a value typed by a user.
 const KEY_BYTES_MAX: usize = 100;
 const VALUE_BYTES_MAX: usize = 1000;
-/// What happened, the latest of it.
+/// Most events kept, the latest ones.
 const EVENTS: usize = 40;
 
-/// What a button asks for.
+/// Request of a button.
 #[derive(Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, tag = "ask", rename_all = "snake_case")]
 pub(super) enum Ask {
@@ -65,7 +65,7 @@ pub(super) enum Ask {
     Set {
         /// The key.
         key: String,
-        /// What it is to hold.
+        /// The value to write.
         value: String,
     },
     /// Reads a key.
@@ -75,7 +75,7 @@ pub(super) enum Ask {
     },
 }
 
-/// What the stage is told to do, one after the other.
+/// Actions for the stage, done in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Act {
     Fail(Part, u32),
@@ -83,18 +83,18 @@ pub(super) enum Act {
     Lead(u32),
 }
 
-/// What came of a button.
+/// Reply to a button.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Told {
-    /// For people.
+    /// Message for the user.
     said: String,
-    /// Of a key that was read; null if there is none.
+    /// Value of the key that was read; null if absent.
     value: Option<String>,
-    /// How long a key took.
+    /// Duration of the key operation.
     us: u64,
 }
 
-/// How far the demo is.
+/// Phase of the demo.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Phase {
@@ -104,13 +104,13 @@ pub(super) enum Phase {
     Over,
 }
 
-/// What an event is to the group.
+/// Effect of an event on the group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Kind {
     /// A part went.
     Fail,
-    /// It came back.
+    /// A part came back.
     Restore,
     Note,
 }
@@ -124,21 +124,21 @@ struct Event {
     text: String,
 }
 
-/// What the stage writes, and the page shows.
+/// State written by the stage and shown on the page.
 #[derive(Debug)]
 pub(super) struct Stage {
     pub(super) phase: Phase,
-    /// What is being done.
+    /// The action in progress.
     pub(super) busy: Option<String>,
     pub(super) works: [Works; 3],
     pub(super) failures: u64,
-    /// Nothing acknowledged was lost, as the comparison at the end found.
+    /// Acknowledged writes lost, as the comparison at the end found.
     pub(super) lost_at_end: Option<u64>,
     events: VecDeque<Event>,
     said: u64,
 }
 
-/// All that the page shows.
+/// Content of the page.
 #[derive(Serialize)]
 pub(super) struct Shown {
     phase: Phase,
@@ -155,13 +155,13 @@ pub(super) struct Shown {
     events: Vec<Event>,
 }
 
-/// A node, as it says of itself and as the stage made it.
+/// A node, as it reports itself and as the stage set it up.
 #[derive(Serialize)]
 struct Node {
     node: u32,
     wanted: Wanted,
     works: Works,
-    /// Whether it answered lately; what follows is what it said then.
+    /// Has answered lately; the fields below are from that answer.
     answers: bool,
     role: Option<String>,
     ballot: Option<String>,
@@ -201,10 +201,10 @@ impl Device {
     }
 }
 
-/// What a node said last.
+/// Last report of a node.
 type Said = Option<(Instant, Box<NodeView>)>;
 
-/// What threads share: the stage that acts, those that look at nodes, and the server of the page.
+/// State shared by the thread that acts, those that poll nodes, and the page's server.
 pub(super) struct Board {
     started: Instant,
     own_networks: bool,
@@ -216,9 +216,9 @@ pub(super) struct Board {
     load: Arc<load::Seen>,
     acts: SyncSender<Act>,
     over: AtomicBool,
-    /// Somebody saw the end.
+    /// A viewer has seen the end.
     seen_over: AtomicBool,
-    /// When the page was shown last.
+    /// Last time the page was shown.
     looked: Mutex<Option<Instant>>,
 }
 
@@ -286,7 +286,7 @@ impl Board {
         }
     }
 
-    /// Whom the highest ballot names, of those that answer.
+    /// Returns the leader named by the highest ballot among the nodes that answer.
     pub(super) fn leader(&self) -> Option<u32> {
         let works = self.stage().works;
         let views = self.said.iter().filter_map(fresh);
@@ -296,7 +296,7 @@ impl Board {
         all.any(|(node, works)| *node == leader && works.node).then_some(leader)
     }
 
-    /// Nobody looks any more, and the page has shown the end if anybody watches.
+    /// Stops polling, once the page has shown the end if it is being watched.
     pub(super) fn end(&self, patience: Duration) {
         self.over.store(true, Ordering::SeqCst);
         let until = Instant::now() + patience;
@@ -355,7 +355,7 @@ impl Board {
         }
     }
 
-    /// Runs a command of somebody at the page, by way of any node.
+    /// Runs a command from the page through any node.
     fn key(
         &self,
         command: impl FnOnce(&mut Client) -> Result<Reply, Error>,
@@ -430,7 +430,7 @@ impl page::Board for Board {
     }
 }
 
-/// Whether somebody may use this key so.
+/// Checks that a user may use this key in this way.
 fn check(key: &str, value: &str) -> Result<(), Refused> {
     let why = match () {
         () if key.is_empty() => "a key has at least one character".to_owned(),

@@ -1,8 +1,8 @@
-//! Clients of the demo with devices: writes under numbers that only grow, how long each took, and
-//! whether any was lost.
+//! Clients of the demo with devices: writes with increasing numbers, their latency, and a check
+//! that none is lost.
 //!
-//! Each writer has one write on its way, so that batches fit into the frames of devices. A writer
-//! goes over its keys again and again: memory and store stay small however long somebody watches.
+//! Each writer has one write in flight, so that batches fit into the frames of devices. A writer
+//! cycles through its keys: memory and store stay small however long the demo is watched.
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -19,15 +19,15 @@ use serde::Serialize;
 
 /// Keys of each writer.
 const KEYS: usize = 64;
-/// What keys of writers begin with; nobody else writes those.
+/// Prefix of the writers' keys; only they write those.
 pub(super) const PREFIX: &str = "load:";
 /// Longer than any failover takes.
 const DEADLINE: Duration = Duration::from_secs(20);
-/// Without a reply for this long, a writer asks another node.
+/// Time without a reply after which a writer asks another node.
 const ATTEMPT: Duration = Duration::from_millis(300);
-/// Before somebody who failed tries again.
+/// Pause before a retry after a failure.
 const REST: Duration = Duration::from_millis(20);
-/// Between two looks of the reader.
+/// Interval of the reader's looks.
 const LOOK: Duration = Duration::from_millis(10);
 /// A point of the curves.
 const WINDOW_MS: u64 = 500;
@@ -47,49 +47,49 @@ pub(super) struct Load {
     threads: Vec<JoinHandle<()>>,
 }
 
-/// What they saw.
+/// Results of the clients.
 pub(super) struct Seen {
     stop: AtomicBool,
-    /// How often clients were told to go back to where they began.
+    /// Number of times clients had to return to their first node.
     homeward: AtomicU64,
     started: Instant,
     /// The number that was acknowledged last, for each key of each writer; 0 before the first.
     numbers: Vec<[AtomicU64; KEYS]>,
     acknowledged: AtomicU64,
-    /// When the last one was, in microseconds since the start.
+    /// Time of the last acknowledgement, in microseconds since the start.
     last_us: AtomicU64,
     /// Reads that were compared with what had been acknowledged, and those that had less.
     checked: AtomicU64,
     lost: AtomicU64,
-    /// May have been executed, or may yet be: writer and number.
+    /// Writes that may have been executed, or may yet be: writer and number.
     doubtful: Mutex<BTreeSet<(usize, u64)>>,
     windows: Mutex<Windows>,
     failure: Mutex<Option<Failure>>,
 }
 
-/// How long writes stood still because of something.
+/// An interruption of writes.
 #[derive(Clone, Copy)]
 struct Failure {
     from_us: u64,
-    /// What was sent before says nothing of what comes after it.
+    /// Writes sent earlier say nothing about the time after the failure.
     done_us: u64,
     first_us: Option<u64>,
 }
 
-/// What the page shows of it.
+/// Figures shown on the page.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(super) struct Figures {
     acknowledged: u64,
     checked: u64,
     lost: u64,
     doubtful: usize,
-    /// Since the last write was acknowledged.
+    /// Time since the last acknowledged write.
     silent_ms: u64,
     per_second: u64,
     p50_us: u64,
     p99_us: u64,
     window_ms: u64,
-    /// Which window the last point is.
+    /// Index of the last point's window.
     window: u64,
     points: Vec<Point>,
 }
@@ -155,14 +155,14 @@ impl Windows {
     }
 }
 
-/// Of sorted times.
+/// Returns a percentile of sorted times.
 fn percentile(times: &[u64], percent: usize) -> Option<u64> {
     let last = times.len().checked_sub(1)?;
     times.get(last * percent / 100).copied()
 }
 
 impl Load {
-    /// One writer for each list of addresses, and one reader.
+    /// Starts one writer for each list of addresses, and one reader.
     pub(super) fn start(addresses: Vec<Vec<String>>) -> Self {
         let seen = Arc::new(Seen::new(addresses.len()));
         let mut threads = Vec::new();
@@ -217,7 +217,7 @@ impl Seen {
         self.checked.load(Ordering::SeqCst)
     }
 
-    /// What a read did not have although it had been acknowledged.
+    /// Returns the number of reads that missed an acknowledged write.
     pub(super) fn lost(&self) -> u64 {
         self.lost.load(Ordering::SeqCst)
     }
@@ -235,7 +235,7 @@ impl Seen {
         self.homeward.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// What there is to show now.
+    /// Returns the current figures.
     pub(super) fn figures(&self) -> Figures {
         let now = self.now_us();
         let mut windows = lock(&self.windows);
@@ -257,8 +257,8 @@ impl Seen {
         }
     }
 
-    /// Does something to the group; from then on it is known how long writes stand still because of
-    /// it.
+    /// Runs an action that fails or restores something, and measures the interruption of writes
+    /// from then on.
     pub(super) fn while_failing<T>(&self, fail: impl FnOnce() -> T) -> T {
         let from_us = self.now_us();
         let result = fail();
@@ -266,7 +266,7 @@ impl Seen {
         result
     }
 
-    /// How long they stood still; said once.
+    /// Returns the length of the interruption; once only.
     pub(super) fn stood_still(&self) -> Option<Duration> {
         let mut failure = lock(&self.failure);
         let first = failure.as_ref()?.first_us?;
@@ -290,7 +290,7 @@ impl Seen {
         }
     }
 
-    /// Nobody was promised anything.
+    /// Records a write of unknown outcome, which was not acknowledged.
     fn doubt(&self, writer: usize, number: u64) {
         let mut doubtful = lock(&self.doubtful);
         if doubtful.len() < DOUBTFUL_MAX {
@@ -298,15 +298,15 @@ impl Seen {
         }
     }
 
-    /// Whether a value is what was acknowledged, or newer.
+    /// Returns whether a value is the acknowledged one or newer.
     fn is_kept(&self, writer: usize, acknowledged: u64, value: Option<&[u8]>) -> bool {
         let found =
             value.and_then(|value| std::str::from_utf8(value).ok()?.parse().ok()).unwrap_or(0);
         found >= acknowledged || lock(&self.doubtful).contains(&(writer, found))
     }
 
-    /// How many keys a node does not have as they were acknowledged. `stale`: by its own state,
-    /// without asking the leader. The writers have ended.
+    /// Counts the keys that a node does not have as they were acknowledged. `stale`: from its own
+    /// state, without asking the leader. The writers have ended.
     pub(super) fn missing(&self, address: &str, stale: bool) -> Result<u64, Error> {
         let options = Options { stale_reads: stale, ..Options::default() };
         let mut client = Client::new(&[address], options);
@@ -437,7 +437,8 @@ mod tests {
         assert!(seen.is_kept(0, 0, None), "nothing was promised");
     }
 
-    /// From the beginning of the failure to the first write that was sent after it.
+    /// The interruption lasts from the beginning of the failure to the first write that was sent
+    /// after it.
     #[test]
     fn what_was_sent_before_a_failure_says_nothing_of_it() {
         let seen = Seen::new(1);

@@ -1,5 +1,4 @@
-//! What the group of the demo is made of: what each node has for a device, and how each part is
-//! failed and restored.
+//! Parts of the demo's group: each node's device, and how each part is failed and restored.
 
 use std::{
     fs, io,
@@ -18,10 +17,10 @@ use serde::{Deserialize, Serialize};
 pub(super) const BOX: u32 = 1;
 pub(super) const ALL: [u32; 3] = [BOX, 2, 3];
 
-/// Nobody else is in a network that the demo made, or on loopback.
+/// The demo's own network, or loopback, has no strangers.
 const TRUSTED: &str = "--plane-trusted";
 
-/// What a node is to have for a device.
+/// Kind of device that a node gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Wanted {
@@ -34,7 +33,7 @@ pub(super) enum Wanted {
     Nothing,
 }
 
-/// What can be failed by itself.
+/// A part that can fail on its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Part {
@@ -42,11 +41,11 @@ pub(super) enum Part {
     Node,
     /// The programs of its box.
     Device,
-    /// The interface by which it reaches everybody.
+    /// The node's network interface.
     Interface,
 }
 
-/// Whether each of a node's parts works; `None` if it has none.
+/// Working parts of a node; `None` if it has no such part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Works {
     pub(super) node: bool,
@@ -67,16 +66,16 @@ impl Works {
 /// Three nodes on one machine.
 #[derive(Debug)]
 pub(super) struct Parts {
-    /// There is one if nodes have machines of their own.
+    /// Present if nodes have machines of their own.
     network: Option<Network>,
-    /// As long as this file is there, the box does not start.
+    /// File that keeps the box from starting.
     down: PathBuf,
     wanted: [Wanted; 3],
     works: [Works; 3],
 }
 
 impl Parts {
-    /// How the nodes are started, node 1 first; each in a network of its own, or all on loopback.
+    /// Prepares the nodes, node 1 first; each in a network of its own, or all on loopback.
     pub(super) fn new(
         program: &Path,
         folder: &Path,
@@ -113,7 +112,7 @@ impl Parts {
         Ok((parts, specs))
     }
 
-    /// Of each node.
+    /// Returns the kind of device of each node.
     pub(super) const fn wanted(&self) -> [Wanted; 3] {
         self.wanted
     }
@@ -180,7 +179,7 @@ impl Parts {
         Ok(())
     }
 
-    /// A node's process ended although nobody asked for it.
+    /// Records that a node's process ended unasked.
     pub(super) fn ended(&mut self, node: u32) {
         self.set(Part::Node, node, false);
     }

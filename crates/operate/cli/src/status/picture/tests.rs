@@ -90,7 +90,7 @@ fn drawn(cluster: &ClusterView, rates: &Rates) -> String {
     picture.draw()
 }
 
-/// Everything that can be under way at once.
+/// A cluster with everything in flight that can be at once.
 fn busy() -> (ClusterView, Rates, UnderwayView) {
     let look = |at: u64| {
         let mut leader = view(1, 10_000 + at);
@@ -182,7 +182,7 @@ plan 88: remove node 5
     assert!(picture.draw().contains("next: node 2: + 1 (the last step)"));
 }
 
-/// The same characters, and what stands between them for a terminal.
+/// Colours add only control sequences between the same characters.
 #[test]
 fn colours_change_nothing_else() {
     let (cluster, rates, steps) = busy();
@@ -210,7 +210,7 @@ fn an_auxiliary_that_is_needed_looks_different() {
     assert!(drawn.contains("\n● 2  auxiliary, engaged  "), "{drawn}");
 }
 
-/// A cluster that has decided nothing and has no bytes; nobody leads.
+/// A cluster that has decided nothing and has no bytes and no leader can be drawn.
 #[test]
 fn nothing_at_all_can_be_drawn() {
     let mut lone = view(1, 0);

@@ -1,14 +1,14 @@
-//! At most so many bytes per second, evenly.
+//! Limit of bytes per second, evenly spread.
 
 use std::{
     thread,
     time::{Duration, Instant},
 };
 
-/// A second has at least so many turns, where the bytes suffice.
+/// Least turns per second, where the bytes suffice.
 const TURNS: u64 = 20;
 
-/// When the next bytes may go.
+/// Time at which the next bytes may be sent.
 #[derive(Debug)]
 pub(super) struct Pace {
     bytes_per_second: Option<u64>,
@@ -20,7 +20,7 @@ impl Pace {
         Self { bytes_per_second, due: Instant::now() }
     }
 
-    /// How many bytes may go at once.
+    /// Returns the number of bytes that may be sent at once.
     pub(super) fn most(&self, piece: usize) -> usize {
         match self.bytes_per_second {
             None => piece,
@@ -30,7 +30,7 @@ impl Pace {
         }
     }
 
-    /// So many went; returns when the next may. What was not used before is lost.
+    /// Accounts for bytes sent; returns when the next may be sent. Unused allowance is lost.
     pub(super) fn spend(&mut self, bytes: usize) {
         let wait = self.after(bytes, Instant::now());
         thread::sleep(wait);

@@ -1,4 +1,5 @@
-//! What is put: a file or standard input, and whether a stream begins with the same bytes.
+//! Source of a put: a file or standard input, and a check whether a stream begins with the same
+//! bytes.
 
 use std::{
     fmt,
@@ -16,12 +17,12 @@ use crate::{
     stream::problem,
 };
 
-/// Where bytes come from.
+/// Source of bytes.
 #[derive(Debug)]
 pub(super) struct Source {
     name: String,
     file: File,
-    /// If it is a file of its own, and not a pipe.
+    /// Length, if it is a regular file and not a pipe.
     length: Option<u64>,
 }
 
@@ -54,7 +55,7 @@ impl Source {
         self.length.is_some()
     }
 
-    /// What it was when it was opened.
+    /// Returns the length at the time it was opened.
     pub(super) const fn length(&self) -> Option<u64> {
         self.length
     }

@@ -1,5 +1,4 @@
-//! Who led, and what happened: a strip of the last changes, a list of them, and what was seen since
-//! this runs.
+//! Leaders and events: a strip of the last changes, a list of them, and those seen since the start.
 
 use std::time::Duration;
 
@@ -62,8 +61,9 @@ pub(super) fn lines(now: &Now<'_>, history: &History, canvas: Canvas) -> Vec<Lin
     lines
 }
 
-/// A leader's number where its time begins, and a line for as long as it led; × where nobody did.
-/// The last minutes count: time is one unit less for each time that it is as long ago.
+/// Draws a leader's number where its time begins, and a line for as long as it led; × where there
+/// was no leader. Recent minutes get most space: the scale of time shrinks in proportion to its
+/// age.
 fn strip(reigns: &[(ReignView, Duration)], cells: usize) -> String {
     let far = |ago: Duration| ago.as_secs_f64().ln_1p();
     let oldest = far(reigns[0].1).max(1.0);

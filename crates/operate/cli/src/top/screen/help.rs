@@ -1,4 +1,4 @@
-//! What keys do, and what signs mean.
+//! Meanings of keys and signs.
 
 use ratatui::text::{Line, Span};
 

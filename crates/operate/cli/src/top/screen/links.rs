@@ -1,4 +1,5 @@
-//! Round trips between all pairs, as a matrix: a row is who measured, a column to whom.
+//! Round trips between all pairs, as a matrix: a row is the measuring node, a column the measured
+//! one.
 
 use quorate_admin::units::micros;
 use quorate_admin::view::MemberView;

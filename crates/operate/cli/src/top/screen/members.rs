@@ -1,4 +1,4 @@
-//! Who belongs to the cluster: a row for each, and everything of the one that is selected.
+//! Members of the cluster: a row for each, and all details of the selected one.
 
 use quorate_admin::{
     units::{bytes, micros, rate, span},
@@ -70,7 +70,7 @@ pub(super) fn table(
     parts::table(&COLUMNS, &rows, canvas.cells, canvas.paint)
 }
 
-/// How bad that state is.
+/// Returns the severity of that state.
 fn judged(state: &str) -> Is {
     match state {
         "serves" => Is::Good,
@@ -80,7 +80,7 @@ fn judged(state: &str) -> Is {
     }
 }
 
-/// How it is; of whom nothing new is heard also for how long.
+/// Formats the state of a node; if it is silent, also for how long.
 fn shown_state(node: &Node<'_>) -> String {
     let word = state(node);
     match (node.age, node.progress) {
@@ -100,7 +100,7 @@ fn row(node: &Node<'_>, now: &Now<'_>, history: &History, canvas: Canvas) -> Vec
     let leads = Some(node.node) == now.leader;
     let name = format!("{}{}", if leads { "★" } else { "" }, node.node);
     let role = match (leads, view) {
-        // Whom the others follow leads, whatever was heard of it last.
+        // The node that the others follow leads, whatever its last report says.
         (true, _) => "leader".to_owned(),
         (false, Some(view)) => view.role.clone(),
         (false, None) => now.member(node.node).map_or_else(String::new, |m| m.role.clone()),
@@ -150,7 +150,7 @@ fn row(node: &Node<'_>, now: &Now<'_>, history: &History, canvas: Canvas) -> Vec
     cells
 }
 
-/// How whoever says this reaches a node.
+/// Formats the plane by which the reporting node reaches this member.
 fn plane(member: &MemberView) -> String {
     match &member.plane {
         Some(plane) => {

@@ -1,4 +1,4 @@
-//! Everything at a glance.
+//! Overview of the cluster.
 
 use std::time::Instant;
 
@@ -18,7 +18,7 @@ use super::{
     parts::{chart, field, marked},
 };
 
-/// From this width on there are two columns.
+/// Width from which there are two columns.
 const WIDE: usize = 160;
 
 pub(super) fn lines(
@@ -52,7 +52,7 @@ pub(super) fn lines(
     lines
 }
 
-/// The members, and what is said of them.
+/// Draws the members, and their details.
 fn told(app: &App, now: &Now<'_>, history: &History, canvas: Canvas) -> Vec<Line<'static>> {
     let mut lines = members::table(app, now, history, canvas);
     let notes = notes(now, canvas);
@@ -137,7 +137,7 @@ fn pulse(history: &History, canvas: Canvas, high: usize) -> Vec<Line<'static>> {
     lines
 }
 
-/// How the leader batches.
+/// Formats the leader's batching.
 fn chosen(now: &Now<'_>, canvas: Canvas) -> Vec<Line<'static>> {
     let said = match now.tuning {
         Some(tuning) => format!("{}: {}", tuning.chosen.shown(), tuning.reason),
@@ -146,7 +146,8 @@ fn chosen(now: &Now<'_>, canvas: Canvas) -> Vec<Line<'static>> {
     field("batches", &said, canvas.cells, canvas.paint)
 }
 
-/// What is wrong or under way: the plan, transfers, troubles, notices, certificates, devices.
+/// Lists troubles and changes in flight: the plan, transfers, troubles, notices, certificates,
+/// devices.
 pub(super) fn notes(now: &Now<'_>, canvas: Canvas) -> Vec<Line<'static>> {
     let mut said: Vec<(Is, String)> = Vec::new();
     if let Some(plan) = now.teller.and_then(|view| view.plan.as_ref()) {
@@ -171,7 +172,7 @@ pub(super) fn notes(now: &Now<'_>, canvas: Canvas) -> Vec<Line<'static>> {
         .collect()
 }
 
-/// The same of one node, without its name.
+/// Lists the notes of one node, without its name.
 pub(super) fn of_node(node: &Node<'_>) -> Vec<(Is, String)> {
     let mut said = Vec::new();
     if let Some(progress) = node.progress {
@@ -204,7 +205,7 @@ fn of_view(view: &NodeView) -> Vec<(Is, String)> {
     said
 }
 
-/// How long ago that was.
+/// Formats the time elapsed since then.
 pub(super) fn since(at: Instant, then: Instant) -> String {
     quorate_admin::units::span(at.saturating_duration_since(then).as_secs())
 }

@@ -1,4 +1,4 @@
-//! How things look: colours where they are wanted, and never colours alone.
+//! Styles: colours where wanted, and never as the only sign.
 
 use ratatui::{
     style::{Color, Modifier, Style},
@@ -7,7 +7,7 @@ use ratatui::{
 
 use super::super::health::Is;
 
-/// Whether there are colours.
+/// Colours are used.
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) struct Paint {
     pub(in super::super) colours: bool,
@@ -46,7 +46,7 @@ impl Paint {
         Style::new().add_modifier(Modifier::REVERSED)
     }
 
-    /// What comes below it is one thing.
+    /// Styles the heading of a section.
     pub(super) fn heading(self, text: &str) -> Line<'static> {
         Line::styled(text.to_owned(), self.bold())
     }

@@ -1,4 +1,4 @@
-//! What views are made of: tables that fit, charts, numbers for people.
+//! Parts of views: tables that fit, charts, readable numbers.
 
 use quorate_admin::view::BallotView;
 use ratatui::{
@@ -16,7 +16,7 @@ pub(super) struct Column {
     pub(super) name: &'static str,
     /// Numbers are at the right.
     pub(super) at_right: bool,
-    /// Where there is no room, the highest go first; 0 stays.
+    /// Columns with the highest rank are dropped first when space is short; 0 stays.
     pub(super) rank: u8,
     /// Cells at most.
     pub(super) widest: usize,
@@ -42,7 +42,7 @@ pub(super) fn table(
         .map(|(at, column)| {
             let said = rows.iter().map(|row| width(&row.cells[at].0));
             let said = said.max().unwrap_or(0);
-            // Nobody needs a column in which nothing is said.
+            // A column without content is not needed.
             match said {
                 0 => 0,
                 said => said.max(width(column.name)).min(column.widest),
@@ -121,7 +121,7 @@ pub(super) fn paragraph(text: &str, cells: usize) -> Vec<Line<'static>> {
     wrapped(text, cells).into_iter().map(plain).collect()
 }
 
-/// The same after a mark, which shows how bad it is.
+/// Formats text after a mark, which shows its severity.
 pub(super) fn marked(mark: &str, text: &str, cells: usize, style: Style) -> Vec<Line<'static>> {
     let lines = wrapped(text, cells.saturating_sub(2).max(1));
     let lines = lines.into_iter().enumerate();

@@ -1,4 +1,4 @@
-//! What is seen, on screens of three sizes.
+//! Rendered content on screens of three sizes.
 
 use std::time::Duration;
 
@@ -95,7 +95,7 @@ impl Screen {
     }
 }
 
-/// One of the lines has all of these.
+/// Checks that one of the lines has all of these.
 #[track_caller]
 fn assert_line(lines: &[String], parts: &[&str]) {
     let found = lines.iter().any(|line| parts.iter().all(|part| line.contains(part)));
@@ -181,7 +181,7 @@ fn what_is_old_has_its_age() {
         assert_line(&screen.seen(size), &["✕", "3", "stale, 12 s old"]);
     }
     assert_line(&screen.seen(USUAL), &["✕ node 3: no node answers at admin:3: refused"]);
-    // Then nobody does.
+    // Then no node does.
     screen.at += 30 * SECOND;
     for size in SIZES {
         let lines = screen.seen(size);
@@ -316,7 +316,7 @@ fn what_does_not_fit_says_so() {
     assert_line(&screen.seen(USUAL), &["very very …"]);
 }
 
-/// Of many nodes, the one that is selected is in sight.
+/// The selected one of many nodes stays visible.
 #[test]
 fn a_table_that_is_too_long_moves_with_the_selection() {
     let mut screen = Screen::new(Some);
@@ -402,7 +402,8 @@ fn hostile_nodes_draw_text_only() {
     }
 }
 
-/// Not for reading: every size that a window can have on its way.
+/// No size is too small, though not all are readable: every size that a window can have while it is
+/// resized.
 #[test]
 fn no_size_is_too_small() {
     let mut screen = Screen::new(|view| (view.node != 2).then_some(view));

@@ -1,4 +1,4 @@
-//! What the leader chose by itself, and why.
+//! Automatic choices of the leader, and their reasons.
 
 use quorate_admin::units::{micros, rate};
 

@@ -62,7 +62,7 @@ pub(crate) fn wait_for<T>(what: &str, condition: impl FnMut() -> Option<T>) -> T
     wait::at_most(PATIENCE, what, condition).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// The same for what may take three times as long.
+/// Waits for a condition that may take three times as long.
 pub(crate) fn wait_long_for<T>(what: &str, condition: impl FnMut() -> Option<T>) -> T {
     wait::at_most(3 * PATIENCE, what, condition).unwrap_or_else(|error| panic!("{error}"))
 }
@@ -77,7 +77,7 @@ pub(crate) fn once_answered(mut run: impl FnMut() -> (i32, Json)) -> (i32, Json)
     })
 }
 
-/// Whether a row of it is no result because nothing at all came back in time, and for no other
+/// Returns whether a row has no result because nothing at all came back in time, and for no other
 /// reason.
 fn is_silent(document: &Json) -> bool {
     let rows = document["rows"].as_array();
@@ -96,7 +96,7 @@ impl Cluster {
         Self::start_program(&program(), nodes, flags)
     }
 
-    /// The same with another binary, or what starts it.
+    /// Starts a cluster with another binary, or a program that starts it.
     pub(crate) fn start_program(program: &Path, nodes: u32, flags: &[&str]) -> Self {
         let nodes = Nodes::on_loopback(program, "quorate-test-", nodes, flags);
         let nodes = nodes.unwrap_or_else(|error| panic!("{error}"));
@@ -113,14 +113,14 @@ impl Cluster {
         self.nodes.node(id).unwrap()
     }
 
-    /// What a node says about itself, if it answers.
+    /// Returns a node's status, if it answers.
     pub(crate) fn status(&self, id: u32) -> Option<Json> {
         let admin = self.nodes.admin_addresses().swap_remove(id as usize - 1);
         let body = answer(&admin, "/status", PATIENCE)?;
         Some(serde_json::from_str(&body).unwrap())
     }
 
-    /// Whom most of the nodes call the leader.
+    /// Returns the leader according to most of the nodes.
     pub(crate) fn leader(&self) -> u32 {
         self.nodes.leader().unwrap()
     }
@@ -158,7 +158,7 @@ impl Cluster {
     }
 }
 
-/// What a failing test leaves to look at.
+/// Prints the nodes' log lines when a test fails.
 impl Drop for Cluster {
     fn drop(&mut self) {
         if thread::panicking() {
@@ -210,7 +210,7 @@ pub(crate) fn single(data: &Path, flags: &[&str]) -> Spec {
     }
 }
 
-/// The same with another value for a flag that it has already.
+/// Replaces the value of a flag that the node has already.
 pub(crate) fn with(mut spec: Spec, flag: &str, value: &str) -> Spec {
     let at = spec.flags.iter().position(|known| known == flag).unwrap();
     value.clone_into(&mut spec.flags[at + 1]);

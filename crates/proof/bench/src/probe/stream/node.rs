@@ -29,7 +29,7 @@ const UNITS_MAX: usize = 64;
 /// While fewer units are being written, what there is is written: waiting for more would gain
 /// nothing.
 const WRITES_MIN: usize = 2;
-/// Units of up to so many bytes are in their record, and so need no write of their own.
+/// Units up to this size are in their record, and so need no write of their own.
 const RIDING_MAX: usize = BLOCK - 160;
 /// Bytes of a count.
 const COUNT_BYTES: usize = 4;
@@ -49,7 +49,7 @@ struct Node {
     /// The unit being filled.
     unit: Option<Unit>,
     units: Units,
-    /// Bytes that the client was told of.
+    /// Bytes reported to the client.
     said: u64,
     /// The client sends no more.
     ended: bool,
@@ -429,8 +429,8 @@ mod tests {
         assert_eq!(client.read(&mut count).unwrap(), 0, "that was all");
     }
 
-    /// Writes a unit of so many bytes. What its writes said, and how its file of that family
-    /// begins.
+    /// Writes a unit of this size; returns the results of its writes, and the beginning of its file
+    /// of that family.
     fn write(bytes: usize, family: Family, file: FileId) -> (Vec<Option<u64>>, Vec<u8>) {
         let folder = tempfile::tempdir().unwrap();
         let mut files = Files::create(folder.path(), Duration::ZERO).unwrap();

@@ -23,7 +23,7 @@ use crate::{
     repetition::{GENERATOR, Repetition, RoleUsage},
 };
 
-/// Who answers.
+/// Namespace of the server.
 const SERVER: (u32, &str) = (1, "server");
 const CLIENT: u32 = 2;
 
@@ -37,10 +37,11 @@ pub(in super::super) struct Load {
     pub(in super::super) time: Duration,
 }
 
-/// One repetition, with a server of its own.
+/// Measures a repetition, with a server of its own.
 pub(in super::super) fn measure(load: &Load) -> Result<Repetition, Problem> {
     let failed = |error: io::Error| Problem::io("measure an echo", &error);
-    // What XDP sends back at one end of a pair, the other end drops if nobody prepared it.
+    // Frames that XDP sends back at one end of a pair are dropped at the other unless it was
+    // prepared.
     let passing = (load.way.hook == Some(Hook::Native))
         .then(|| Passing::attach(&format!("p{}", SERVER.0)))
         .transpose();
@@ -72,7 +73,7 @@ pub(in super::super) fn measure(load: &Load) -> Result<Repetition, Problem> {
     measured.map_err(failed)
 }
 
-/// In the client's namespace, in which this thread stays.
+/// Runs the client in its namespace, in which this thread stays.
 fn client(server: u32, asking: &Asking) -> io::Result<Repetition> {
     let there = File::open(format!("/run/netns/n{CLIENT}"))?;
     move_into_link_name_space(there.as_fd(), Some(LinkNameSpaceType::Network))?;
@@ -102,7 +103,7 @@ fn client(server: u32, asking: &Asking) -> io::Result<Repetition> {
     Ok(repetition)
 }
 
-/// What was used so far.
+/// Usage up to a moment.
 struct Look {
     begun: Instant,
     server: Usage,

@@ -1,4 +1,5 @@
-//! What bare senders get to bare receivers, each in the namespace of a node of an emulated segment.
+//! Throughput of bare senders to bare receivers, each in the namespace of a node of an emulated
+//! segment.
 
 use std::{
     io::{self, BufRead as _, BufReader},
@@ -26,7 +27,7 @@ use crate::{
 };
 
 const KIB: u64 = 1024;
-/// Senders go on for longer than receivers count, and are ended then; but not for ever.
+/// Time that senders continue after the receivers' count, unless they are ended before.
 const SENDING_MORE: Duration = Duration::from_secs(30);
 
 /// A bare program. It ends when this is dropped.
@@ -67,7 +68,7 @@ impl Bare {
         Ok(line.trim_end().to_owned())
     }
 
-    /// Of its process.
+    /// Returns the id of its process.
     pub(super) fn id(&self) -> u32 {
         self.child.id()
     }
@@ -89,7 +90,8 @@ impl Drop for Bare {
     }
 }
 
-/// What the slowest of as many receivers gets of one sender, in bytes of datagrams per second.
+/// Measures the throughput of one sender to the slowest of these receivers, in bytes of datagrams
+/// per second.
 pub(in super::super) fn measure(receivers: u32, time: Duration) -> Result<f64, Problem> {
     let asked = Asked {
         way: Way::Multicast,
@@ -124,7 +126,7 @@ impl Network {
         Ok(())
     }
 
-    /// Lets them send and hear once, after a warm-up and for some time.
+    /// Lets them send and receive once, after a warm-up and for some time.
     pub(in super::super) fn carry(
         &self,
         asked: &Asked,
@@ -138,7 +140,7 @@ impl Network {
     }
 }
 
-/// The first nodes send, those behind them hear; `rate` is one sender's.
+/// The first nodes send, the following ones receive; `rate` is one sender's.
 fn carry(asked: &Asked, rate: Option<u64>, times: [Duration; 2]) -> Result<Found, Problem> {
     let failed = |error: io::Error| Problem::io("measure the segment", &error);
     let [warmup, time] = times;
@@ -171,7 +173,7 @@ fn carry(asked: &Asked, rate: Option<u64>, times: [Duration; 2]) -> Result<Found
     for receiver in &mut receivers {
         let said = receiver.line().map_err(failed)?;
         heard.push(said.parse().map_err(failed)?);
-        // All others still send, or hear.
+        // All others still send, or receive.
         after = after.or_else(|| Some(Look::now(&sending, &hearing)));
     }
     let after = after.unwrap_or_else(|| Look::now(&sending, &hearing));
@@ -203,7 +205,7 @@ fn sender_flags(
     flags
 }
 
-/// What was used so far.
+/// Usage up to a moment.
 struct Look {
     at: Instant,
     senders_cpu_s: f64,

@@ -28,12 +28,12 @@ use crate::{
 
 /// Set in the process that runs in its own namespaces.
 const INSIDE: &str = "QUORATE_BENCH_INSIDE";
-/// What nodes need where peers are far: timeouts of a few round trips, and of full queues.
+/// Flags of nodes whose peers are far: timeouts of a few round trips, and of full queues.
 const FAR: [&str; 6] =
     ["--heartbeat-ms", "100", "--election-ms", "1500-3000", "--client-timeout-ms", "60000"];
 
-/// In namespaces of our own when this returns `None`; otherwise why there can be none here, which
-/// is an error where nothing may be skipped.
+/// Enters namespaces of our own, and returns `None`; otherwise why there can be none here, which is
+/// an error where nothing may be skipped.
 pub fn enter(no_skips: bool) -> Result<Option<String>, Problem> {
     if namespace::is_inside(INSIDE) {
         return Ok(None);
@@ -65,7 +65,7 @@ pub(super) struct Network {
     kind: Emulated,
     /// Namespaces.
     nodes: u32,
-    /// Of a wide-area network.
+    /// Relay of a wide-area network.
     relay: Option<Relay>,
     /// Packets of a link do not overtake each other.
     ordered: bool,
@@ -112,17 +112,17 @@ impl Network {
         format!("{}{}", self.kind, if self.ordered { "" } else { overtake })
     }
 
-    /// Whether messages take so long that everything else has to wait for them.
+    /// Returns whether messages take so long that everything else has to wait for them.
     pub(super) const fn is_far(&self) -> bool {
         matches!(self.kind, Emulated::Wan(_))
     }
 
-    /// What the links took and dropped so far, if that is counted.
+    /// Returns the packets accepted and dropped by the links until now, if that is counted.
     pub(super) fn counts(&self) -> Option<Counts> {
         self.relay.as_ref().map(Relay::counts)
     }
 
-    /// Leaves a node so many percent of its link, where it has one of its own.
+    /// Reduces a node's link to this percentage, where it has one of its own.
     pub(super) fn narrow(&self, node: u32, percent: u64) -> io::Result<()> {
         match self.kind {
             Emulated::Lan(lan) => segment::narrow(lan, node, percent),
@@ -130,7 +130,7 @@ impl Network {
         }
     }
 
-    /// This process gets an interface of this name at the nodes' switch, where they have one.
+    /// Gives this process an interface of this name at the nodes' switch, where they have one.
     pub(super) fn join(&self, interface: &str) -> io::Result<()> {
         match self.kind {
             Emulated::Lan(_) => segment::join(interface),
@@ -138,7 +138,7 @@ impl Network {
         }
     }
 
-    /// How the first nodes are started, each in its namespace.
+    /// Returns the specifications of the first nodes, each in its namespace.
     pub(super) fn specs(
         &self,
         nodes: u32,
@@ -155,7 +155,7 @@ impl Network {
             .collect()
     }
 
-    /// How these are started as learners, once there is somebody to join.
+    /// Returns the specifications of these nodes as learners, once there is a cluster to join.
     pub(super) fn learners(
         &self,
         (program, folder): (&Path, &Path),
@@ -173,7 +173,7 @@ impl Network {
             .collect()
     }
 
-    /// What nodes have to know of it.
+    /// Returns the nodes' flags for it.
     fn flags(&self) -> Vec<String> {
         match self.kind {
             Emulated::Wan(_) => FAR.map(str::to_owned).to_vec(),
@@ -183,7 +183,7 @@ impl Network {
     }
 }
 
-/// Where a node listens.
+/// Returns the addresses of a node.
 fn places(node: u32) -> Places {
     let [client, peer, admin, stream] = PORTS;
     Places {
@@ -194,7 +194,7 @@ fn places(node: u32) -> Places {
     }
 }
 
-/// This end of the fast ways.
+/// Address of this end of the fast ways.
 const HOST: Ipv4Addr = Ipv4Addr::new(10, 213, 78, 254);
 
 /// A node's address for clients and operators.

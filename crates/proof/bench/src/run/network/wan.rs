@@ -21,7 +21,7 @@ use crate::{
 
 /// Ports of the probe of the links.
 const PROBE_PORT: u16 = 7460;
-/// What TCP does about loss: the one that is in every kernel, and allowed in every namespace.
+/// TCP's congestion control: the one that is in every kernel, and allowed in every namespace.
 const CONGESTION_CONTROL: &str = "reno";
 
 /// Gives each namespace a device of the relay.
@@ -41,7 +41,7 @@ pub(super) fn lay(profile: Profile, nodes: u32) -> io::Result<Relay> {
 }
 
 impl Network {
-    /// What a bare program finds between the first two nodes.
+    /// Measures the link between the first two nodes with a bare program.
     pub(in super::super) fn measure_links(&self) -> Result<Measured, Problem> {
         let program = program()?;
         let address = SocketAddr::from((far(2), PROBE_PORT)).to_string();

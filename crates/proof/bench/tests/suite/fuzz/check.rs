@@ -1,5 +1,5 @@
-//! What must hold for any bytes that a client of the log service may send, and for any that
-//! somebody may answer when asked what he is.
+//! Properties that hold for any bytes that a client of the log service may send, and for any answer
+//! to the question of what a server is.
 
 use quorate_bench::{introduction, log_service::FrameFront};
 use quorate_replica::{
@@ -14,7 +14,7 @@ pub(crate) const COMMAND_BYTES_MAX: usize = 1000;
 
 const CLIENT: ConnectionId = ConnectionId(1);
 
-/// A replica that takes everything, and executes when it is told to.
+/// A replica that accepts everything, and executes on request.
 #[derive(Default)]
 struct Replica {
     taken: Vec<(Tag, Vec<u8>)>,
@@ -84,7 +84,7 @@ impl FrameClients for Replica {
     }
 }
 
-/// What came of a stream.
+/// Result of a stream.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub(crate) commands: Vec<Vec<u8>>,
@@ -133,7 +133,7 @@ pub(crate) fn serve<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Seen {
     seen
 }
 
-/// What was understood of a part is not revoked when more comes, and is fit to be shown.
+/// The interpretation of a part is not revoked when more arrives, and is fit to be shown.
 fn answer(stream: &[u8], piece: usize) {
     let mut known = None;
     for end in (piece..stream.len()).step_by(piece).chain([stream.len()]) {
