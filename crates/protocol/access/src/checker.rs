@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt};
 
 use crate::Claim;
 
-/// Takes passwords to be checked, and says later whether they fit.
+/// Takes passwords to be checked, and reports later whether they fit.
 pub trait Checker: fmt::Debug {
     /// Returns whether the check is accepted: the verdict comes with this ticket. `false`: too many
     /// wait.

@@ -60,7 +60,7 @@ pub enum Denied {
     Name = 17,
     /// There is no such user.
     Unknown = 18,
-    /// Nothing says what a new user may do.
+    /// The role of a new user is missing.
     NoRole = 19,
     /// As many users as there may be.
     Full = 20,

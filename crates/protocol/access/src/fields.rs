@@ -25,8 +25,8 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Texts of this crate are bounded when they are made; what is longer is cut, and then refused by
-/// who executes it.
+/// Texts of this crate are bounded when they are made; a longer one is cut, and then refused by the
+/// node that executes it.
 pub(crate) fn put_text(text: &str, out: &mut Vec<u8>) {
     let bytes = &text.as_bytes()[..text.len().min(usize::from(u16::MAX))];
     let length = u16::try_from(bytes.len()).unwrap_or(u16::MAX);

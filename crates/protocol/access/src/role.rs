@@ -13,7 +13,7 @@ pub enum Role {
     /// Keep the cluster running: hand leadership over, take snapshots and backups, hold settings,
     /// delete everything.
     Operator = 3,
-    /// Say who belongs to the cluster, and who may do what.
+    /// Control the members of the cluster, and the roles of users.
     Admin = 4,
 }
 

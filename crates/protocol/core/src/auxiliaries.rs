@@ -14,7 +14,7 @@ const ENGAGED_TIMEOUTS: u64 = 1;
 /// After a late answer all proposals go to all nodes for this many time-outs.
 const GENEROUS_TIMEOUTS: u64 = 10;
 
-/// A leader's side: who gets no proposals at the moment, and how it goes without them.
+/// A leader's side: the nodes without proposals at present, and the progress without them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Engaging {
     /// Start of the time in which auxiliaries are sent everything undecided; `None` while they are

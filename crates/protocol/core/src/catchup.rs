@@ -150,7 +150,7 @@ impl Catchup {
     /// Notes that a value of this many slots was learned.
     pub fn learned(&mut self, slots: u64) {
         let wide = CHUNK_VALUES_MAX.saturating_mul(slots).min(CHUNK_SLOTS_MAX);
-        // One short value among long ones says little, so the bound comes down slowly.
+        // One short value among long ones is little evidence, so the bound comes down slowly.
         let less = self.chunk_max - self.chunk_max / 16;
         self.chunk_max = wide.max(less).max(CHUNK_VALUES_MAX);
     }
@@ -313,7 +313,7 @@ mod tests {
         assert_eq!(below(&mut catchup, 2, 46, 45), Some(Slot(46)));
         assert_eq!(ask(&mut catchup, 105, 1002), Some((2, 10)), "it has the rest");
 
-        // Who says nothing has nothing.
+        // A peer that does not answer has nothing.
         assert_eq!(below(&mut catchup, 2, 1200, 1002), None);
         assert_eq!(ask(&mut catchup, 106, 1002), Some((3, 10)));
         assert_eq!(ask(&mut catchup, 206, 1002), Some((2, 1)), "nobody is left");

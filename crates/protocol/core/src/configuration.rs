@@ -137,7 +137,7 @@ impl Configuration {
         if !possible || !quorums_meet(self, Phase::One, self, Phase::Two) {
             return Err(Invalid::Quorums);
         }
-        // [trim-1] Nor could an auxiliary ever forget: who holds what is for full replicas to say.
+        // [trim-1] Nor could an auxiliary ever forget: only full replicas report what is held.
         if !self.is_quorum(Phase::Two, self.full()) {
             return Err(Invalid::Auxiliaries);
         }

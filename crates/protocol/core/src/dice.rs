@@ -1,7 +1,8 @@
-//! Chance that can be repeated: one seed, and everything that is drawn follows from it.
+//! Repeatable chance: all draws follow from one seed.
 //!
-//! For simulations, tests and measurements, and for what production spreads in time on purpose,
-//! such as redials. Nothing here is secret: who sees a few draws can predict the rest.
+//! For simulations, tests and measurements, and for actions that production spreads in time on
+//! purpose, such as redials. Nothing here is secret: an observer of a few draws can predict the
+//! rest.
 
 /// Deterministic dice (splitmix64).
 #[derive(Clone, Debug)]

@@ -43,7 +43,7 @@ pub struct Pending {
     spoken_of: Slot,
     /// End of the decided slots when the current step began.
     decided_before: Slot,
-    /// Records about slots that an earlier record speaks of, and the first of those slots each.
+    /// Records about slots that an earlier record covers, and the first of those slots each.
     replacing: VecDeque<(RecordSeq, Slot)>,
     /// [disk-9] After a failed write nothing is ever released again.
     failed: bool,

@@ -51,7 +51,7 @@ pub enum Refusal {
     NotHeld,
     /// No such follower, or it is this node.
     NoTarget,
-    /// The target did not get level in time; this node goes on leading.
+    /// The target did not get level in time; this node keeps leading.
     TimedOut,
 }
 
@@ -74,8 +74,8 @@ pub enum Alarm {
         /// The slot.
         slot: Slot,
     },
-    /// A peer has applied other values than this node, or the same ones with other replies. Not the
-    /// core finds that out, but who applies.
+    /// A peer has applied other values than this node, or the same ones with other replies. Found
+    /// by the layer that applies values, not by the core.
     DifferentHistory {
         /// The peer.
         with: NodeId,
@@ -120,9 +120,9 @@ pub enum Effect {
         /// The record to persist.
         record: Record,
     },
-    /// These slots are decided. In slot order, each slot once per process, without gaps: but for
-    /// what the log of a damaged node holds behind a range that it lost ([disk-8]), and what a
-    /// snapshot that was installed stands for ([snap-2]).
+    /// These slots are decided. In slot order, each slot once per process, without gaps: except for
+    /// slots that the log of a damaged node holds after a range that it lost ([disk-8]), and those
+    /// that an installed snapshot stands for ([snap-2]).
     Decided {
         /// The slots.
         range: SlotRange,
@@ -188,8 +188,7 @@ pub enum Effect {
         /// The first slot that this does not speak of.
         to: Slot,
     },
-    /// The device of this node is to do something. There is none unless
-    /// [`crate::input::Input::Offload`] said so.
+    /// An order for the device of this node. There is none before [`crate::input::Input::Offload`].
     Device(Order),
     /// A proposal was not taken.
     Refused {

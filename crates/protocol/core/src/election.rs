@@ -183,7 +183,7 @@ impl Election {
         self.rearm(now);
     }
 
-    /// Returns how many time-outs have passed since a leader spoke, or since the start.
+    /// Returns how many time-outs have passed since a leader's last message, or since the start.
     pub fn attempts(&self) -> u32 {
         self.attempts
     }

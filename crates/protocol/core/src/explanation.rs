@@ -8,7 +8,7 @@ use crate::{ballot::Ballot, node_id::NodeId, node_set::NodeSet, slot::Slot};
 /// An event of leadership, with its cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Explanation {
-    /// The leader that this node followed is followed no more: it said nothing for `silent_us`.
+    /// The leader that this node followed is followed no more: it was silent for `silent_us`.
     LeaderSilent {
         /// The former leader.
         leader: NodeId,
@@ -130,7 +130,7 @@ pub enum End {
         /// The higher ballot.
         ballot: Ballot,
     },
-    /// No quorum spoke for longer than a healthy one takes.
+    /// No quorum answered for longer than a healthy one takes.
     QuorumSilent,
     /// Too few promises came in time.
     TooFewPromises,
@@ -163,7 +163,7 @@ pub enum End {
     DeviceLate,
     /// This node is no member that may lead ([aux-3]), or the ballot's era counts no more.
     NoMember,
-    /// A rule was broken: an alarm says which.
+    /// A rule was broken: an alarm names it.
     Alarm,
 }
 

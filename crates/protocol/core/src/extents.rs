@@ -135,7 +135,7 @@ fn push(runs: &mut VecDeque<Vote>, vote: Vote) {
     }
 }
 
-/// A reported vote, with who reported it: the one to ask for its bytes ([value-4]).
+/// A reported vote, with its reporter: the one to ask for its bytes ([value-4]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Report<W> {
     /// The slots.

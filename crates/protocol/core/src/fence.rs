@@ -38,7 +38,7 @@ pub struct Fence {
     /// The only ballot that votes may be cast in outside of this node. An order to arm that was
     /// given counts as armed.
     armed: Option<Ballot>,
-    /// The device said that it is.
+    /// The device confirmed it.
     confirmed: bool,
     /// A fence was ordered, and the device has not been read out yet.
     under_way: bool,

@@ -36,8 +36,8 @@ pub struct Peer {
     pub voted_to: Slot,
     /// Slots below are decided, and held there.
     pub decided_to: Slot,
-    /// Slots below are decided, and held there at the class of the group, as this incarnation said
-    /// to this ballot; slot 0 for nothing said.
+    /// Slots below are decided, and held there at the class of the group, by this incarnation's
+    /// report to this ballot; slot 0 for none.
     pub held_to: Slot,
     /// A crash leaves it these, as decided.
     pub kept_to: Slot,
@@ -209,7 +209,7 @@ impl Peers {
             .map(|voter| of(voter.member))
             .fold(own_to, Slot::min);
         for peer in &self.list {
-            // A learner counts while it is there, and once it has said what it holds.
+            // A learner counts while it is connected, and once it has reported what it holds.
             let gone = eras.identity(peer.member.node).is_some_and(|id| id.spent);
             let spared = configuration.is_auxiliary(peer.member);
             if !gone && !spared && (peer.connected || peer.held_to > Slot(0)) {
@@ -285,17 +285,17 @@ mod tests {
         assert_eq!(held(&peers(&[(2, 7), (3, 4)]), &eras), (4, 7));
         assert_eq!(held(&peers(&[(2, 12), (3, 4)]), &eras), (4, 10), "own is 10");
         assert_eq!(held(&peers(&[(2, 7)]), &eras), (0, 7), "node 3 has said nothing");
-        // A learner counts while it is there, and when it has said something.
+        // A learner counts while it is connected, and once it has reported.
         assert_eq!(held(&peers(&[(2, 7), (3, 4), (4, 2)]), &eras), (2, 7));
         let mut with_learner = peers(&[(2, 7), (3, 4), (4, 2)]);
         with_learner.disconnect(NodeId(4));
         assert_eq!(held(&with_learner, &eras), (2, 7));
-        // In the next ballot of this leader nothing is known before it is said again.
+        // In the next ballot of this leader nothing is known before it is reported again.
         with_learner.restart(Time(0), Slot(10));
         assert_eq!(held(&with_learner, &eras), (0, 0));
     }
 
-    /// [trim-1] A member is who said it: another incarnation has said nothing.
+    /// [trim-1] Reports belong to an incarnation: another one has reported nothing.
     #[test]
     fn another_incarnation_holds_nothing() {
         let mut peers = peers(&[(2, 7), (3, 4)]);

@@ -20,7 +20,7 @@ pub struct ReadToken(pub u64);
 /// One event. `Node::step` turns it into effects.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Input {
-    /// A peer said something.
+    /// A message of a peer.
     Message {
         /// Who; planes know it from the handshake or the frame.
         from: Member,
@@ -120,6 +120,6 @@ pub enum Input {
         /// Microseconds.
         us: u64,
     },
-    /// Time passed; due at the latest when `Effect::WakeAt` said.
+    /// Time passed; due at the latest at the time of `Effect::WakeAt`.
     Tick,
 }

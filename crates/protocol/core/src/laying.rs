@@ -132,7 +132,7 @@ impl Laying {
         self.members.is_empty() && self.wish == Route::Star
     }
 
-    /// Lays this ring; the caller says so.
+    /// Lays this ring; the caller announces it.
     pub fn lay(&mut self, now: Time, decided_to: Slot, members: Vec<Member>) {
         self.number += 1;
         self.members = members;

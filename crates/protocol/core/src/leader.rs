@@ -28,7 +28,7 @@ pub enum Asked {
 /// Stage of phase 1, by the ballot's own records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Stage {
-    /// [ballot-2] Nothing was said yet: the round's record is on its way to the disk.
+    /// [ballot-2] Nothing was sent yet: the round's record is on its way to the disk.
     Recording(RecordSeq),
     /// 1A messages are out.
     Asking,

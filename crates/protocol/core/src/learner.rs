@@ -154,7 +154,7 @@ impl Tally {
                 if range.from == known.from {
                     known.to = known.to.max(range.to);
                 } else if range.from > known.from {
-                    // A later run: what the older one said is decided.
+                    // A later run: the older one's slots are decided.
                     *known = range;
                 } else if range.to >= known.from {
                     // [disk-8] One that begins earlier: the member lost decided slots, and votes
@@ -400,10 +400,11 @@ impl Learner {
     }
 
     /// Decides what the votes of `tally` allow ([class-1], [decide-1], [era-5]). Each value is
-    /// passed to `each`; a reconfiguration changes who judges the slots behind it.
+    /// passed to `each`; a reconfiguration changes the configuration that judges the slots after
+    /// it.
     ///
-    /// It stops at a value that the node's own acceptor has not voted for, in whichever ballot:
-    /// the record of that vote is where a restart finds the value, and its bytes ([catch-1]).
+    /// It stops at a value that the node's own acceptor has not voted for, in any ballot: the
+    /// record of that vote is where a restart finds the value, and its bytes ([catch-1]).
     pub fn count(
         &mut self,
         tally: &mut Tally,

@@ -24,7 +24,7 @@ pub struct Leases {
 const WHOLE_PPM: u64 = 1_000_000;
 
 impl Leases {
-    /// Leases that end before anybody's election time-out passes, whatever its clock.
+    /// Creates leases that end before any node's election time-out passes, whatever its clock.
     pub const fn below(election_min_ms: u64, drift_ppm: u64) -> Self {
         Self { duration_us: elsewhere(election_min_ms.saturating_mul(1000), drift_ppm), drift_ppm }
     }

@@ -1,8 +1,9 @@
-//! Decided slots that a damaged log has lost, and what it still holds between them ([disk-8]).
+//! Decided slots that a damaged log has lost, and the contents that it still holds between them
+//! ([disk-8]).
 //!
 //! The decided prefix of the node falls to the first of them: the values must be learned again,
-//! bytes included, and a reconfiguration may have been among them. What the log holds behind is not
-//! asked for; of it only the reconfigurations matter here.
+//! bytes included, and a reconfiguration may have been among them. Slots that the log holds after
+//! that are not asked for; of them only the reconfigurations matter here.
 
 use alloc::{collections::VecDeque, vec::Vec};
 
@@ -15,7 +16,7 @@ use crate::{
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Lost {
     ranges: VecDeque<SlotRange>,
-    /// Reconfigurations that the log holds, behind the first lost slot.
+    /// Reconfigurations that the log holds, after the first lost slot.
     changes: VecDeque<(Slot, Value)>,
     /// Everything below was decided here before.
     end: Slot,

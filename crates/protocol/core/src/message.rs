@@ -251,7 +251,7 @@ pub struct HeartbeatReply {
     pub late_us: u32,
 }
 
-/// Everything that can be said.
+/// All messages.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Message {
     /// "Promise me all slots from here on" ([p1-1]).

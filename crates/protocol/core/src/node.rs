@@ -75,7 +75,7 @@ use crate::{
 pub struct Options {
     /// This node's id and incarnation.
     pub member: Member,
-    /// A leader speaks at least this often.
+    /// A leader sends heartbeats at least this often.
     pub heartbeat_ms: u64,
     /// The silence after which an election starts is drawn at random; it lasts at least this long.
     pub election_min_ms: u64,

@@ -8,8 +8,8 @@ pub struct NodeId(pub u32);
 
 /// Counts the times that a node may have forgotten a vote or a promise ([volatile-1]).
 ///
-/// A node that comes back with a new incarnation is a new member: nothing that its earlier
-/// incarnation said may be contradicted by it, because nothing that it says counts for that one.
+/// A node that restarts with a new incarnation is a new member: it may not contradict statements of
+/// its earlier incarnation, because none of its statements count for that one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Incarnation(pub u32);
 

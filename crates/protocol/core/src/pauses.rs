@@ -102,7 +102,7 @@ mod tests {
         assert_eq!(u64::from(pauses.worst_us(at_s(1))), STOP_US);
     }
 
-    /// Whatever a peer says it was late by.
+    /// Patience ends, whatever lateness a peer reports.
     #[test]
     fn patience_ends() {
         let mut pauses = Pauses::default();

@@ -33,7 +33,8 @@ pub enum Say {
     Onward(NodeId),
 }
 
-/// A member's side: the ring as its leader said it, and what is on its way through this member.
+/// A member's side: the ring as its leader announced it, and votes on their way through this
+/// member.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Relay {
     ballot: Ballot,
@@ -90,8 +91,8 @@ impl Relay {
         self.since.get_or_insert(now);
     }
 
-    /// Votes of others came by, in a ballot that this member knows a ring of. Of each the newest is
-    /// kept, whole; `class` says which end counts as news.
+    /// Notes votes of others that came by, in a ballot that this member knows a ring of. Of each
+    /// the newest is kept, whole; `class` chooses the end that counts as news.
     pub fn hear(&mut self, now: Time, own: Member, vote: &RingVote, class: Class) {
         if vote.ballot != self.ballot {
             return;
@@ -107,7 +108,8 @@ impl Relay {
             goal = goal.max(Some(entry.to(class)));
         }
         if let Some(goal) = goal {
-            // What the first of them needs: who is always a little behind would else always wait.
+            // The need of the first of them: a member that always lags a little would else always
+            // wait.
             self.goal.get_or_insert(goal);
             self.since.get_or_insert(now);
         }

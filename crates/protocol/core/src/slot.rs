@@ -1,4 +1,4 @@
-//! Slots, and half-open ranges of them. Everything that the protocol says, it says of a range.
+//! Slots, and half-open ranges of them. Every statement of the protocol is about a range.
 
 use core::fmt;
 
@@ -27,7 +27,7 @@ impl Slot {
 pub struct SlotRange {
     /// First slot inside.
     pub from: Slot,
-    /// First slot behind.
+    /// One past the last slot.
     pub to: Slot,
 }
 

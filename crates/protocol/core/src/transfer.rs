@@ -22,7 +22,7 @@ pub enum Stage {
 /// Lengths of the stages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// Longest time without proposals before the token, and behind it.
+    /// Longest time without proposals before the token, and after it.
     pub hold_us: u64,
     /// Least time between two attempts to get the target level.
     pub rest_us: u64,

@@ -264,8 +264,8 @@ mod tests {
         assert_eq!(slots(&mut waiting), [2]);
     }
 
-    /// [gap-1], [p2-3] Where a leader says that slots are decided which this node has not decided,
-    /// it waits for nothing; what has its turn, it votes for.
+    /// [gap-1], [p2-3] Where a leader reports slots as decided which this node has not decided, the
+    /// node waits for nothing; it votes for proposals that have their turn.
     #[test]
     fn what_is_decided_elsewhere_is_not_waited_for() {
         let mut waiting = Waiting::default();
@@ -280,7 +280,7 @@ mod tests {
         assert_eq!(slots(&mut waiting), [9]);
     }
 
-    /// [gap-1] The leader repeats what it proposed, and says that what was missing is decided.
+    /// [gap-1] The leader repeats its proposal, and reports that the missing slots are decided.
     #[test]
     fn repeat_brings_newer_word_of_what_is_decided() {
         let mut waiting = Waiting::default();

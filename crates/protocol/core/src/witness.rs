@@ -95,10 +95,10 @@ pub struct Witness {
 }
 
 impl Witness {
-    /// Notes a new connection to a member, which said the number of its start; returns what was
-    /// remembered of its node before. What it says over this connection is at least that
-    /// ([lie-5]), and the number of its start proves nothing: it may have gone back with the
-    /// folder, or with all of the machine's memory.
+    /// Notes a new connection to a member, which reported the number of its start; returns what was
+    /// remembered of its node before. Its reports over this connection are at least that ([lie-5]),
+    /// and the number of its start proves nothing: it may have gone back with the folder, or with
+    /// all of the machine's memory.
     pub fn meet(&mut self, member: Member, boot: u32) -> Memory {
         let Some(known) = self.known.iter_mut().find(|known| known.node == member.node) else {
             self.learn(member, boot, 0);
@@ -110,10 +110,11 @@ impl Witness {
         memory
     }
 
-    /// Notes that this member says that its log is on stable storage up to this write; returns
-    /// what was said before if that was more ([lie-5]).
+    /// Notes this member's report that its log is on stable storage up to this write; returns the
+    /// earlier report if that was more ([lie-5]).
     ///
-    /// Less than what was said over this very connection is no news: messages overtake each other.
+    /// Less than an earlier report over this very connection is no news: messages overtake each
+    /// other.
     pub fn hear(&mut self, from: Member, to: u64) -> Result<(), Memory> {
         let Some(known) = self.known.iter_mut().find(|one| one.node == from.node) else {
             self.learn(from, 0, to);
@@ -140,13 +141,13 @@ impl Witness {
         }
     }
 
-    /// Returns the most that this node said ([lie-3]).
+    /// Returns the highest report of this node ([lie-3]).
     pub fn recall(&self, node: NodeId) -> Memory {
         let known = self.known.iter().find(|known| known.node == node);
         known.map_or(Memory::default(), Known::memory)
     }
 
-    /// Forgets nodes that are none of these: any node may be named by who has the cluster's id.
+    /// Forgets nodes that are none of these: any peer with the cluster's id may name any node.
     pub fn keep(&mut self, is_known: impl Fn(NodeId) -> bool) {
         if self.known.len() == PEERS_MAX {
             self.known.retain(|known| is_known(known.node));
@@ -168,7 +169,7 @@ mod tests {
         Memory { written: Written { incarnation: Incarnation(incarnation), to }, boot }
     }
 
-    /// [lie-2] A process says more and more; what comes late says less, and takes nothing back.
+    /// [lie-2] A process reports more and more; a late message reports less, and revokes nothing.
     #[test]
     fn what_overtakes_is_no_loss() {
         let mut witness = Witness::default();

@@ -1,4 +1,4 @@
-//! Numbers and names as bytes: big-endian, each text behind its length.
+//! Numbers and names as bytes: big-endian, each text after its length.
 
 use quorate_core::{node_id::NodeId, value::StreamName};
 

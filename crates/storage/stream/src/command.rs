@@ -24,7 +24,7 @@ pub enum How {
     Append,
     /// The stream exists; its present writer never writes to it again ([stream-10]).
     Takeover,
-    /// This writer was the last to write to it, and goes on.
+    /// This writer was the last to write to the stream, and continues.
     Continue,
 }
 
@@ -137,7 +137,7 @@ pub enum Denied {
     TooManyPieces,
     /// The inner stream was opened before.
     Reused,
-    /// The position is behind the end of the stream.
+    /// The position is past the end of the stream.
     BehindEnd {
         /// The end.
         end: u64,

@@ -1,6 +1,6 @@
 //! Byte streams: which there are, which decided bytes belong to them, and where a node keeps those.
 //!
-//! [`table`] is replicated state: equal on every node behind equal slots. It holds the one rule
+//! [`table`] is replicated state: equal on every node after equal slots. It holds the one rule
 //! that decides whether a byte of the log is a byte of a stream ([stream-4]), and nothing about
 //! bytes. [`store`] keeps decided bytes on this node's disk. It knows nothing of quorums, ballots
 //! or the log.

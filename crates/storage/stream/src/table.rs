@@ -1,4 +1,4 @@
-//! The table of streams: replicated state, equal on every node behind equal slots ([snap-1]).
+//! The table of streams: replicated state, equal on every node after equal slots ([snap-1]).
 //!
 //! An *inner stream* is the paper's: the bytes that one client sent to one owner, numbered from 0
 //! (Zero-copy Paxos, "Input and output streams"). A *named stream* is what users see: a list of
@@ -197,7 +197,7 @@ impl Table {
         let first = named.last().first;
         let next = named.end - first;
         let appended = appended(offset, range, next);
-        // A position of a named stream never wraps: what would be behind the last is not appended.
+        // A position of a named stream never wraps: bytes past the last position are not appended.
         let longest = u64::MAX - 1 - named.end;
         let appended = appended.start..appended.end.min(appended.start.saturating_add(longest));
         if !appended.is_empty() {
@@ -493,7 +493,7 @@ impl Table {
         let named = self.streams.get_mut(name).expect("the caller looked it up");
         named.start = named.start.max(before);
         let start = named.start;
-        // What is behind the piece is its end.
+        // The start of the next piece is the end of this one.
         let gone = named.pieces.windows(2).take_while(|pair| pair[1].first <= start);
         let gone = gone.count();
         for piece in named.pieces.drain(..gone) {

@@ -2,7 +2,7 @@
 
 use crate::message::{Phase1b, Phase2b};
 
-/// A statement that may leave this node: the record behind it has the class that it claims.
+/// A statement that may leave this node: its record has the class that it claims.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Durable<T>(T);
 

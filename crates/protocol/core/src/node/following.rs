@@ -1,4 +1,4 @@
-//! Learning from a leader, and from anybody who has what is missing.
+//! Learning from a leader, and from any node that has what is missing.
 
 use alloc::vec::Vec;
 
@@ -123,8 +123,8 @@ impl Node {
             self.note_held(Held { all, quorum });
         }
         if self.voted.run().voted_to(beat.ballot) > beat.decided_to {
-            // The leader does not know yet what this node voted for: the answer may be lost, and
-            // behind the last proposal no later one says the same.
+            // The leader does not know yet of this node's votes: the answer may be lost, and after
+            // the last proposal no later one reports the same.
             self.report_run(effects);
         }
         let reply = HeartbeatReply {
@@ -171,7 +171,7 @@ impl Node {
             return;
         }
         if let Some(leading) = &self.leading {
-            // What a leader says of its ballot is taken by others as true of their votes in it
+            // A leader's report about its ballot is taken by others as true of their votes in it
             // ([decide-2]): a decision from elsewhere must be the value that it proposed itself.
             let own = leading.tally.proposals_from(self.learner.decided_to()).next().copied();
             let slot = range.from;
@@ -186,7 +186,7 @@ impl Node {
         };
         self.catchup.learned(range.len());
         let record = self.append_about(range, Record::Decided { range, value }, effects);
-        // What the log holds behind a gap that this closed was on stable storage before.
+        // Slots that the log holds after a gap that this closed were on stable storage before.
         self.pending.park_decided(record, self.learner.decided_to());
         self.drop_decided();
     }

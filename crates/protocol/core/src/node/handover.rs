@@ -60,8 +60,8 @@ impl Node {
         self.give_way(now, effects);
     }
 
-    /// Hands over, where this leader cannot write or apply, or is far behind with it ([live-6]), to
-    /// a member that is fit, as soon as there is one. Until then it goes on by the votes of the
+    /// Hands over, where this leader cannot write or apply, or lags far with it ([live-6]), to a
+    /// member that is fit, as soon as there is one. Until then it goes on by the votes of the
     /// others, as long as it can ([p2-5]).
     pub(super) fn give_way(&mut self, now: Time, effects: &mut Effects) {
         if !self.fitness.gives_way() || self.transfer.is_some() {
@@ -69,7 +69,7 @@ impl Node {
         }
         let Some(leading) = &self.leading else { return };
         let (ballot, patience) = (leading.ballot(), self.election.patience_us());
-        // It has answered in this ballot, and so has said whether it is fit.
+        // It has answered in this ballot, and so has reported whether it is fit.
         let lives = |peer: &&Peer| {
             let lately = peer.heard.is_some_and(|at| now.since_us(at) <= patience);
             lately && peer.promised == ballot && !peer.unfit

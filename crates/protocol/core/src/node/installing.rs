@@ -1,5 +1,4 @@
-//! A snapshot that stands for what this node lacks: who says that one is needed, and what it
-//! changes.
+//! A snapshot that stands for what this node lacks: the request for one, and its effects.
 
 use alloc::vec::Vec;
 
@@ -98,7 +97,7 @@ impl Node {
         self.spared.begins_at(to);
         self.learner.install(to, eras);
         self.acceptor.advance_floor(self.learner.decided_to());
-        // The snapshot is on stable storage, and so is what the log holds behind it.
+        // The snapshot is on stable storage, and so is what the log holds after it.
         self.voted.decisions_persisted(self.learner.decided_to());
         self.voted.join_run();
         self.pending.known(to);

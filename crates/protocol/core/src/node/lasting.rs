@@ -25,7 +25,7 @@ impl Node {
         }
         // [here-3] Only commands are waited for: lacking bytes of streams hold up none.
         let held_to = self.knows_to();
-        // [last-1] Of what it has lost, or not written, this node says nothing.
+        // [last-1] This node reports nothing of what it has lost, or not written.
         let here_to = held_to.min(self.pending.known_to());
         let safe = |record| self.pending.is_durable(record);
         if self.lasting.look(here_to, held_to, safe) {
@@ -199,7 +199,7 @@ mod tests {
         assert!(!node.awaits_disk());
     }
 
-    /// [era-12] The same of what a member of a durable group says to hold.
+    /// [era-12] The same of slots that a member of a durable group reports as held.
     #[test]
     fn a_vote_that_was_replaced_holds_nothing_that_was_decided() {
         let mut node = with_a_vote_replaced(Class::Durable);

@@ -10,7 +10,7 @@ use crate::{
     time::Time,
 };
 
-/// A read that a leader may answer without asking anybody.
+/// A read that a leader may answer without asking any other node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LeasedRead {
     /// The ballot that it leads in. The lease must still stand in it when the state was read.

@@ -61,7 +61,7 @@ impl Node {
         promise: Phase1b,
         effects: &mut Effects,
     ) {
-        // Only this node's own acceptor speaks for it, and not by message.
+        // Only this node's own acceptor promises for it, and not by message.
         if from.node != self.options.member.node && promise.is_well_formed() {
             self.take_promise(from, promise, effects);
         }
@@ -240,7 +240,7 @@ impl Node {
             effects.explain(Explanation::NotElected { ballot, why });
             return self.step_down(now, why, effects);
         }
-        // [era-6] A ballot proposes only behind the slot that began its era: it started after that
+        // [era-6] A ballot proposes only after the slot that began its era: it started after that
         // slot was decided here, and starts at the first undecided one.
         assert!(ballot.era <= self.learner.eras().era(), "ballot {ballot} of an era to come");
         let before = self.leading.take().map(|leading| leading.tally);

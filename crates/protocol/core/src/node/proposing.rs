@@ -101,7 +101,7 @@ impl Node {
                 let peer = peer.filter(|peer| peer.member == voter.member);
                 peer.map_or(Slot(0), |peer| peer.held_to)
             };
-            // [trim-1] What an auxiliary says to hold is hearsay.
+            // [trim-1] An auxiliary's report of held slots is hearsay.
             held_to >= since && !voter.auxiliary
         });
         let holders = holders.fold(MemberSet::default(), |set, (at, _)| set.with(at));

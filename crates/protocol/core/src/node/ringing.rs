@@ -43,8 +43,8 @@ impl Node {
         }
         let own = self.options.member;
         if vote.ballot.node == own.node {
-            // [ring-4] Each is that member's vote, as if it had come straight. This leader's
-            // acceptor speaks itself.
+            // [ring-4] Each is that member's vote, as if it had come directly. This leader's
+            // acceptor votes itself.
             for entry in vote.entries.iter().filter(|entry| entry.member != own) {
                 self.on_phase2b(entry.member, entry.vote(vote.ballot), effects);
             }

@@ -230,8 +230,8 @@ impl Node {
         self.peers.peer(peer).is_some_and(|peer| peer.unfit)
     }
 
-    /// Slots below are decided, and this peer holds them at the class of the group, as it said last
-    /// to this node as its leader.
+    /// Returns the slot below which slots are decided, and this peer holds them at the class of the
+    /// group, by its last report to this node as its leader.
     pub fn peer_holds_to(&self, peer: NodeId) -> Slot {
         let peer = self.peers.peer(peer);
         peer.map_or(Slot(0), |peer| peer.held_to)

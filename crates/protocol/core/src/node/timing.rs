@@ -159,8 +159,8 @@ impl Node {
         if self.catchup.fruitless() < QUESTIONS_IN_VAIN
             && self.catchup.needs_snapshot(now, decided_to, lately_us)
         {
-            // [p1-5] It could not propose before it has installed it: others go first. While who
-            // said so is there, it says so again and again.
+            // [p1-5] It could not propose before it has installed it: others go first. While the
+            // peer that reported it is connected, it reports it again and again.
             return;
         }
         if self.is_quorum_alone() {

@@ -285,7 +285,7 @@ impl Node {
             if self.voted.persisted(&run) {
                 current = true;
             } else if let Some(vote) = self.pending.vote(&run, run.to) {
-                // A run that a newer one has replaced: said once, as it ended.
+                // A run that a newer one has replaced: reported once, as it ended.
                 self.speak_vote(run.ballot.node, vote, effects);
             }
         }

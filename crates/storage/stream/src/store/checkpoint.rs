@@ -97,9 +97,9 @@ impl Checkpoint {
 }
 
 impl Store {
-    /// Begins a checkpoint: the caller has put everything decided below `at`. What is put from now
-    /// on belongs to the next. `false` if one is being made, the store has failed, or nothing says
-    /// that `at` is later than before.
+    /// Begins a checkpoint: the caller has put everything decided below `at`. Bytes put from now on
+    /// belong to the next. `false` if one is being made, the store has failed, or `at` is not known
+    /// to be later than before.
     pub fn start_checkpoint<D: Disk>(&mut self, at: Slot, disk: &mut D) -> bool {
         if self.checkpoint.is_some() || self.failure.is_some() || at < self.checkpointed_to {
             return false;

@@ -4,7 +4,7 @@ use quorate_log::disk::{BLOCK, joined};
 
 use super::layout::Address;
 
-/// Blocks of a unit that were written, one behind the other, with one checksum for all of them.
+/// Blocks of a unit that were written, one after the other, with one checksum for all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Span {
     /// First block, counted from the start of the chunk.

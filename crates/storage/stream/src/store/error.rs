@@ -53,7 +53,7 @@ pub enum Unread {
     /// The byte is not held.
     #[error("it is not held")]
     Missing,
-    /// The disk cannot read at the moment, and nothing is broken: ask again later.
+    /// The disk cannot read for now, and nothing is broken: ask again later.
     #[error("it cannot be read now: {0}")]
     NotNow(DiskError),
 }

@@ -98,7 +98,7 @@ impl Address {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoreLimits {
     /// Whole blocks that wait in memory for the disk, in all: from there on
-    /// [`super::Store::has_room`] says no.
+    /// [`super::Store::has_room`] returns false.
     pub dirty_bytes_max: usize,
     /// The part of those that is gathered in the hope of more bytes of its unit.
     pub gathered_bytes_max: usize,

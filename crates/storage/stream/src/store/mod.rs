@@ -78,8 +78,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// The small file that names the catalogue. What [`Completed::Kept`] says of it concerns the
-    /// store.
+    /// The small file that names the catalogue. A [`Completed::Kept`] of it concerns the store.
     pub const FILE: &'static str = pointer::FILE;
 
     /// Returns whether this completion is to be passed to [`Self::on_completed`].

@@ -323,7 +323,7 @@ impl Stream {
         Some(found)
     }
 
-    /// Takes a span that a record speaks of into its chunk. What is in memory of it is so no more.
+    /// Takes a span that a record names into its chunk. Its bytes in memory are dropped.
     fn claim(&mut self, key: (u64, u32), span: Span, layout: Layout) -> Freed {
         let range = self.positions(key.0, &span, layout);
         let elsewhere = |(other, chunk): (&(u64, u32), &super::chunk::Chunk)| {

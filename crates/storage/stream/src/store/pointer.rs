@@ -1,4 +1,4 @@
-//! The small file that says which catalogue holds: [`FILE`], lines of text with a checksum.
+//! The small file that names the valid catalogue: [`FILE`], lines of text with a checksum.
 
 use quorate_core::slot::Slot;
 use quorate_log::disk::sealed;

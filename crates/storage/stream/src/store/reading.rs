@@ -1,7 +1,7 @@
 //! Reads: from memory, or from the disk with their checksums verified.
 //!
-//! A read gives what lies together, so it may give less than was asked for; the next one goes on
-//! behind it. One that meets bytes on their way to the disk waits until they are there.
+//! A read returns bytes that lie together, so it may return less than was asked for; the next one
+//! goes on after them. A read that meets bytes on their way to the disk waits until they are there.
 
 use std::{
     collections::{BTreeMap, VecDeque},

@@ -15,7 +15,7 @@ use super::{
     patience::Patience,
 };
 
-/// Most files that wait for a writer who is faster than a disk makes them.
+/// Most files made ahead for a writer that is faster than a disk makes them.
 const AHEAD_MAX: u32 = 4;
 /// Turns without a chunk taken after which an idle file is deleted.
 const QUIET_TURNS: u32 = 1 << 12;

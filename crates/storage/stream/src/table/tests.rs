@@ -141,7 +141,7 @@ fn late_takeover_does_not_undo_a_later_one() {
     Table::restore(table.rows()).unwrap();
 }
 
-/// A writer whose connection broke shows that it is the same one, and goes on at the exact
+/// A writer that lost its connection shows that it is the same one, and goes on at the exact
 /// position.
 #[test]
 fn same_writer_continues_at_the_position_of_the_close() {
@@ -267,7 +267,7 @@ fn what_is_too_old_or_too_much_is_forgotten() {
     assert_eq!(age(&mut table, 99_000), 20, "age does not matter any more");
 }
 
-/// Whatever is done to a table, its rows give it again; and only those rows change that it says.
+/// After any change of a table, its rows restore it; and only the rows that it names change.
 #[test]
 fn rows_are_the_table() {
     for seed in 0..200 {

@@ -2,8 +2,8 @@
 
 use quorate_access::{Command, Role, Users, Who, command};
 
-/// The first byte says how long the table is that is read first, in units of this many bytes;
-/// commands follow, each behind a byte with its length.
+/// The first byte is the length of the table that is read first, in units of this many bytes;
+/// commands follow, each after a byte with its length.
 pub(crate) const UNIT: usize = 4;
 
 /// Checks a table from a snapshot, and commands of the log after it.
