@@ -48,10 +48,10 @@ const CHARGE_BYTES: usize = 64;
 pub(crate) struct Applying<S> {
     applier: Applier<S>,
     history: History,
-    /// Most bytes that are applied in one turn.
+    /// Maximum of bytes that are applied in one turn.
     turn_bytes: usize,
     pace: Pace,
-    /// With this many bytes of completions waiting, nothing more is applied.
+    /// Limit of waiting completions, in bytes, above which nothing more is applied.
     completion_bytes: usize,
     /// A snapshot was taken in, or the service made empty.
     reloaded: bool,

@@ -45,9 +45,9 @@ pub(crate) struct CatchingUp {
     serving: Serving,
     /// A peer's buffer was full, or the budget was used up: go on then.
     retry_at: Option<Time>,
-    /// Most bytes that peers are sent in one turn.
+    /// Maximum of bytes sent to peers in one turn.
     turn_bytes: usize,
-    /// Most questions of peers that wait.
+    /// Maximum of waiting requests of peers.
     questions_max: usize,
 }
 

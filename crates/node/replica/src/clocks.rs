@@ -104,7 +104,7 @@ struct Reign {
     slew_at: Time,
 }
 
-/// The part.
+/// The group's clock, and the readings of the members' clocks.
 #[derive(Debug, Default)]
 pub(crate) struct Clocks {
     /// This node's wall clock.
@@ -381,7 +381,7 @@ mod tests {
         }
     }
 
-    /// [time-3] Of two clocks the one behind counts: late, never early.
+    /// [time-3] The slower of two clocks counts: late, never early.
     #[test]
     fn the_groups_clock_begins_with_the_median_of_all_or_in_the_end_of_a_quorum() {
         for (own, others, expected) in [

@@ -94,7 +94,7 @@ pub(crate) struct Completions {
     group: VecDeque<(u64, Result<Reply, Failure>)>,
     /// Replies that wait until their commands are on stable storage at a quorum.
     outlasting: Outlasting,
-    /// Stream requests that failed or are ready to be looked at.
+    /// Stream requests that are ready, or failed.
     streams: VecDeque<(StreamTag, Result<(), Failure>)>,
 }
 
@@ -182,7 +182,7 @@ impl Completions {
         }
     }
 
-    /// Takes the next stream request that is ready to be looked at, or failed.
+    /// Takes the next stream request that is ready, or failed.
     pub(crate) fn take_stream(&mut self) -> Option<(StreamTag, Result<(), Failure>)> {
         self.streams.pop_front()
     }

@@ -133,7 +133,7 @@ pub struct Counters {
     pub applied_from_log: u64,
     /// Decided slots that the log could not read back any more.
     pub slots_lost: u64,
-    /// Decided slots that peers gave back.
+    /// Decided slots that were restored from peers.
     pub slots_repaired: u64,
     /// Snapshots of this node's state that became whole.
     pub snapshots_taken: u64,

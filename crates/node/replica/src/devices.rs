@@ -63,11 +63,11 @@ pub trait Ladder: Send {
 /// Events from a device, in order.
 #[derive(Debug)]
 pub(crate) enum News {
-    /// These bytes are at hand.
+    /// Bytes of a value that are available here.
     Bytes(Value, SlotRange, Payload),
     /// An input of the core.
     Word(Word),
-    /// There is a device to be used, with this many cells; 0: it is to be left alone.
+    /// There is a device to be used, with this many cells; 0: it is not to be used.
     Use(u64),
     /// [offload-11] A decision, as counted by a coordinator in this ballot, for nodes without a
     /// vote.

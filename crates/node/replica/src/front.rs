@@ -80,7 +80,7 @@ pub enum Failure {
     /// The node cannot vote: its log failed, or its device forgot votes, or does not answer and no
     /// leader was found in time.
     Voteless,
-    /// This node's service cannot work at the moment; another node's may.
+    /// The service of this node cannot work at the moment; that of another node may.
     Unavailable,
     /// This node and others have applied different commands, and this one may be wrong
     /// ([differ-2]); not executed.
@@ -237,7 +237,7 @@ pub trait Requests {
 
 /// The service's state at one moment.
 pub trait State {
-    /// Asks it.
+    /// Asks the service a query.
     fn query(&self, query: &[u8], reply: &mut Vec<u8>) -> Result<(), Failure>;
 }
 

@@ -28,8 +28,8 @@ use quorate_wire::checksum;
 pub use self::command::{Command, Denied, Granted, Reply};
 pub use self::planner::Goal;
 
-/// Most ids that are assigned and not removed, founding members included. Bounds the memory on
-/// every node that strangers who may join can use.
+/// Maximum of ids that are assigned and not removed, founding members included. Bounds the memory
+/// on every node that strangers who may join can use.
 pub const NODES_MAX: usize = 64;
 /// Longest address.
 pub const ADDRESS_BYTES_MAX: usize = 256;
@@ -193,7 +193,7 @@ pub struct Ended {
     pub at: Slot,
 }
 
-/// The table.
+/// The replicated table of members.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Group {
     nodes: BTreeMap<NodeId, Known>,

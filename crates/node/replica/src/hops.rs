@@ -18,7 +18,7 @@ pub enum Hop {
     Command,
     /// A frame of a peer was read.
     Frame,
-    /// The leader gave the slot to the batch, and queued its proposal.
+    /// The leader assigned the slot to the batch, and queued its proposal.
     Proposed,
     /// The vote was appended to the log.
     Recorded,
@@ -74,7 +74,7 @@ impl Hop {
     }
 }
 
-/// One of them.
+/// A timestamp of one hop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
     /// Nanoseconds by the clock of the ring.

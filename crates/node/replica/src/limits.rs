@@ -1,6 +1,6 @@
 //! The capacity of every queue of a replica; in bytes where a queue holds bytes.
 
-/// Most batches of one origin that may be open at a time ([session-2]).
+/// Maximum of open batches of one origin ([session-2]).
 pub const OPEN_BATCHES_MAX: usize = 64;
 
 /// Cost of a waiting command beyond its bytes: tag, deadline and bookkeeping. Charged, so that a
@@ -8,7 +8,7 @@ pub const OPEN_BATCHES_MAX: usize = 64;
 pub const COMMAND_OVERHEAD_BYTES: usize = 64;
 
 /// Capacities of a replica. These never influence what is executed, so nodes may differ in them;
-/// what must be equal everywhere is in [`crate::applying::sessions`].
+/// limits that must be equal everywhere are in [`crate::applying::sessions`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Own batches in flight; while the window is full the next batch grows.

@@ -149,7 +149,7 @@ pub enum OpenError {
     Metadata(Unreadable),
     /// The base of the log, as written by the replica, cannot be read.
     Base,
-    /// The files of snapshots cannot be looked at.
+    /// The files of snapshots cannot be listed.
     Snapshots(DiskError),
     /// The store of streams cannot be opened.
     Streams(StoreError),

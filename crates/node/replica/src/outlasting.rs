@@ -35,7 +35,7 @@ struct Held {
     bytes: usize,
 }
 
-/// The queue.
+/// The queue of replies.
 #[derive(Debug, Default)]
 pub(crate) struct Outlasting {
     held: VecDeque<Held>,

@@ -85,7 +85,7 @@ impl std::error::Error for TooLarge {}
 pub struct Received<'a> {
     /// Sender.
     pub from: Member,
-    /// What.
+    /// Content.
     pub frame: Frame<'a>,
     /// CRC-32C of the frame's body, if the receiver has compared it with the bytes.
     pub body_check: Option<u32>,

@@ -9,7 +9,7 @@ use std::cmp::Reverse;
 
 use crate::{front::ConnectionId, limits::Limits};
 
-/// This many of the largest batches may wait while one is being formed.
+/// Number of the largest batches that may wait while one is being formed.
 const BATCHES: usize = 4;
 /// Small batches are no reason for a short queue.
 const BYTES_MIN: usize = 4 << 20;

@@ -161,7 +161,7 @@ impl Proposing {
         self.forwarded.next_bytes()
     }
 
-    /// Takes it.
+    /// Takes the next value of another node.
     pub(crate) fn pop_forwarded(&mut self) -> Option<Offer> {
         let (value, payload) = self.forwarded.pop()?;
         Some(Offer { value, payload })

@@ -101,7 +101,7 @@ pub struct Replica<D: Disk, S: StateMachine> {
     reminders: Vec<(NodeId, Memory)>,
     /// Earlier statement of this node that its log does not fulfil ([lie-5]).
     fell_behind: Option<Memory>,
-    /// Names that a later process of this node gave were looked for below this slot ([lie-7]).
+    /// Names given by a later process of this node were searched for below this slot ([lie-7]).
     names_seen_to: Slot,
     // A command's way.
     proposing: Proposing,
@@ -109,7 +109,7 @@ pub struct Replica<D: Disk, S: StateMachine> {
     storing: Storing<D>,
     applying: Applying<S>,
     completions: Completions,
-    // A stream's.
+    // The path of a stream.
     streaming: Streaming,
     // Other parts.
     reading: Reading,
@@ -125,7 +125,7 @@ pub struct Replica<D: Disk, S: StateMachine> {
     scrubbing: Scrubbing,
     /// A small file that was read back.
     recalled: Option<Recalled>,
-    /// The level when it was last looked at.
+    /// The level at the last check.
     raised_to: Option<Level>,
     ending: Ending,
     fit: Fit,
@@ -224,7 +224,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.ask_reads(now, plane);
         self.drain_inbox(now, plane);
         self.turn_device(now);
-        // A group of one in memory has decided what it just proposed.
+        // A group of one in memory has decided its latest proposal already.
         self.apply(now, wall_ms, true, front);
         self.judge_asks(now);
         self.answer_raises(now);
@@ -659,8 +659,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.step(now, Input::Propose { value, slots: 1 }, plane);
     }
 
-    /// Gives this node a device from now on: phase 2 of its group may run there ([offload-5]), if
-    /// one can be had.
+    /// Assigns a device to this node from now on: phase 2 of its group may run there ([offload-5]),
+    /// if one is available.
     pub fn lend_device(&mut self, devices: Box<dyn Ladder>) {
         self.devices.lend(devices);
     }

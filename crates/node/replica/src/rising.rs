@@ -20,7 +20,7 @@ const HEARD_MAX: usize = 128;
 /// Handling of levels by a leader without an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Raising {
-    /// Nothing: an operator raises.
+    /// The leader raises nothing: an operator does.
     Hold,
     /// The leader raises the level this many milliseconds after it met the last node in its present
     /// release.
@@ -53,7 +53,7 @@ struct Heard {
     connected: bool,
 }
 
-/// The part.
+/// Levels of the other nodes, and pending raises.
 #[derive(Debug)]
 pub(crate) struct Rising {
     /// The newest level that this release supports.
@@ -68,7 +68,7 @@ pub(crate) struct Rising {
     marked: Level,
     /// Level to mark the folder with.
     to_mark: Option<Level>,
-    /// Nothing is proposed before this time.
+    /// Earliest time of the next proposal.
     retry_at: Time,
     /// Operators that wait for a level, each with a deadline.
     asked: Vec<(u64, Level, Time)>,

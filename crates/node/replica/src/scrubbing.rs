@@ -28,7 +28,8 @@ pub(crate) const PIECE_BYTES: usize = 256 << 10;
 const TOLD_MAX: usize = 4096;
 /// Delay of a retry if a read lacks descriptors or room in a queue.
 const SHORT_MS: u64 = 100;
-/// After three failed reads in a row the log takes the data for lost.
+/// Number of attempts to read doubtful slots: after three failed reads in a row the log takes the
+/// data for lost.
 const TRIES_MAX: u32 = 4;
 
 /// Schedule and rate of a node's own scrubs.
@@ -74,7 +75,7 @@ struct Run {
     kind: Kind,
     begun: bool,
     allowance: Allowance,
-    /// Nothing is read before this time.
+    /// Earliest time of the next read.
     not_before: Time,
     doubtful: VecDeque<Doubt>,
     /// The range that is being read.
@@ -90,7 +91,7 @@ struct Doubt {
     tried: u32,
 }
 
-/// The part.
+/// Schedule, progress and findings of scrubs.
 #[derive(Debug)]
 pub(crate) struct Scrubbing {
     options: ScrubOptions,
@@ -106,7 +107,7 @@ pub(crate) struct Scrubbing {
     pub(crate) snapshot_to: u64,
     /// The small file that is read.
     pub(crate) files: Files,
-    /// There is an identity, which a node in tests may lack.
+    /// The node has an identity, which one in tests may lack.
     pub(crate) has_identity: bool,
     /// A file that only the node can write anew.
     pub(crate) unmended: Option<Keeper>,

@@ -101,7 +101,7 @@ struct Switch {
     trims: bool,
 }
 
-/// This node's snapshots.
+/// Snapshots of this node, with the transfers in progress.
 pub(crate) struct Snapshots {
     options: SnapshotOptions,
     cluster: u128,
@@ -143,7 +143,7 @@ pub(crate) struct Snapshots {
     take_at: Time,
     /// Data received by an earlier process is kept until then, in case it is needed.
     resume_until: Time,
-    /// Nothing is loaded before this time.
+    /// Earliest time of the next load.
     load_at: Time,
     /// Time of the next check for due work.
     look_at: Time,

@@ -21,7 +21,7 @@ use crate::{
 /// One member or known peer, as seen from a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Who.
+    /// The peer.
     pub member: Member,
     /// 0 for a learner.
     pub weight: u32,
@@ -99,13 +99,13 @@ impl Way {
 /// Addresses of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Addresses {
-    /// For peers.
+    /// Address for peers.
     pub peer: String,
-    /// For clients.
+    /// Address for clients.
     pub client: String,
-    /// For operators.
+    /// Address for operators.
     pub admin: String,
-    /// For clients of byte streams; empty if there are none.
+    /// Address for clients of byte streams; empty if there are none.
     pub stream: String,
 }
 
@@ -330,7 +330,7 @@ pub struct PlanStatus {
 /// Level that a node's release supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LevelOf {
-    /// Which node.
+    /// The node.
     pub node: NodeId,
     /// The newest level; `None`: it is not connected.
     pub newest: Option<Level>,

@@ -50,11 +50,11 @@ pub(crate) struct Steering {
     asked: BTreeMap<u64, Vec<Step>>,
     answers: VecDeque<(u64, Result<Answer, Refused>)>,
     way: Option<Way>,
-    /// Nothing more is proposed in that era before this time.
+    /// Earliest time of the next proposal in that era.
     tried: (Era, Time),
     /// Leadership stays at least this long where it is, unless a request or a plan moves it.
     bounce_ms: u64,
-    /// Nothing is checked before this time.
+    /// Earliest time of the next check.
     pub(crate) look_at: Time,
     /// Leadership is not handed over again before, whatever for.
     hand_over_at: Time,

@@ -20,8 +20,8 @@ const SHORT_RETRY_MS: u64 = 100;
 /// Time without room, or a descriptor, after which a log counts as unable to write: trimming may
 /// make room sooner.
 const SHORT_MS: u64 = 100;
-/// The same for a write, or a segment, that is waited for. Disks that are busy take less; some
-/// stand still for longer, and recover.
+/// Time after which a pending write, or segment, makes a log count as unable to write. Disks that
+/// are busy take less; some stand still for longer, and recover.
 const HANGS_MS: u64 = 700;
 /// Maximum time that records linger in a log that nothing waits for.
 const LINGER_MS: u64 = 5;
@@ -53,7 +53,7 @@ pub(crate) struct Storing<D: Disk> {
     write_by: Option<Time>,
     /// The log lacks room or descriptors: it tries again then.
     short_retry_at: Time,
-    /// Something waits to be written: writes up to this one have ended, the last of them then.
+    /// While records wait to be written: the last completed write, with the time of its completion.
     waits: Option<(u64, Time)>,
     /// Maximum of bytes that wait to be written before nothing new is accepted.
     backlog_bytes_max: u64,
@@ -65,7 +65,7 @@ pub(crate) struct Storing<D: Disk> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asked {
     Yes,
-    /// Something is in the way for a moment.
+    /// The log cannot answer at the moment.
     NotNow,
     /// None of these slots is needed from the disk: they were trimmed, or their latest records are
     /// in memory, and not written yet. In a group in memory they may stay there until there is a

@@ -58,7 +58,7 @@ pub(crate) enum Told {
     Ended(StreamName, u64),
 }
 
-/// The part.
+/// Byte streams of this node, in all its roles.
 pub(crate) struct Streaming {
     pub(crate) owning: Owning,
     pub(crate) offering: Offering,
@@ -74,11 +74,11 @@ pub(crate) struct Streaming {
     boots: BTreeMap<NodeId, u32>,
     /// Maximum of this node's proposals in flight, of all kinds.
     inflight_max: usize,
-    /// Clients gave bytes since they were last looked at.
+    /// Clients gave bytes since the last check.
     fresh: bool,
     /// Time of a leader's next check of retention, and of its last statement of the time.
     retain_at: Time,
-    /// Some may be, or become, too much or too old.
+    /// A stream may have, or come to have, bytes beyond its retention.
     retains: bool,
     aged_at: Option<Time>,
 }
@@ -171,17 +171,17 @@ impl Streaming {
         self.retains.then_some(self.retain_at)
     }
 
-    /// Clients gave bytes.
+    /// Records that clients gave bytes.
     pub(crate) fn note_fresh(&mut self) {
         self.fresh = true;
     }
 
-    /// Returns whether there are fresh bytes that were not looked at.
+    /// Returns whether there are fresh bytes that were not processed.
     pub(crate) fn has_fresh(&self) -> bool {
         self.fresh || !self.told.is_empty()
     }
 
-    /// Marks the fresh bytes as looked at.
+    /// Marks the fresh bytes as processed.
     pub(crate) fn take_fresh(&mut self) {
         self.fresh = false;
     }

@@ -122,7 +122,7 @@ struct InFlight {
     bytes: Vec<u8>,
 }
 
-/// The cluster.
+/// A whole group in one thread.
 pub struct Cluster<S: StateMachine> {
     /// Faults of the world; may be changed at any time.
     pub knobs: Knobs,

@@ -69,7 +69,7 @@ const CHECKSUM: usize = 4;
 /// Header of a backup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// The group.
+    /// Id of the group.
     pub cluster: u128,
     /// Slot of the snapshot: the state after all slots below.
     pub slot: Slot,
@@ -277,8 +277,8 @@ pub enum Next {
     End(Summary),
 }
 
-/// Reads a backup, and believes nothing of it before its checksum was looked at. Takes memory for
-/// one chunk.
+/// Reads a backup, and trusts nothing of it before its checksum was verified. Takes memory for one
+/// chunk.
 pub struct Reader<R> {
     from: R,
     header: Header,

@@ -1,10 +1,10 @@
 //! The snapshot that a new cluster of one begins with, made of a backup ([restore-1]).
 //!
-//! The service's items stay as they are, but for one that an operator replaces. What else is in it
-//! is new: a cluster, one node with an id that the old group never gave out, a configuration in
-//! which it votes alone, an era far above the old ones. All sessions are gone. Their ids are slots,
-//! so the new group begins at a slot far above all that the old one can reach: no old session is
-//! ever taken for one of the new group ([session-1]).
+//! The service's items stay as they are, except for one that an operator replaces. Everything else
+//! in it is new: a cluster, one node with an id that the old group never assigned, a configuration
+//! in which it votes alone, an era far above the old ones. All sessions are gone. Their ids are
+//! slots, so the new group begins at a slot far above all that the old one can reach: no old
+//! session is ever taken for one of the new group ([session-1]).
 
 use std::{fmt, io::Read, ops::Range};
 

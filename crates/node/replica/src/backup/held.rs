@@ -42,7 +42,7 @@ pub trait StreamBytes {
 pub enum Unreadable {
     /// The system says so.
     Io(io::Error),
-    /// The content is not what was written.
+    /// The content is damaged.
     Damaged(String),
 }
 

@@ -20,7 +20,7 @@ use crate::{
 /// Maximum of events that were not read yet; further ones have to wait.
 const EVENTS_MAX: usize = 256;
 
-/// Something that changed about a node.
+/// A change of a node that operators are notified of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// Leadership was gained, lost or not won, with the reason.
@@ -49,7 +49,7 @@ pub enum Event {
     StillBehind(Progress),
     /// The activity of [`Event::Behind`] is done.
     Done {
-        /// What.
+        /// The activity.
         activity: Activity,
         /// Number of slots.
         slots: u64,
@@ -89,7 +89,7 @@ pub enum Event {
         /// Duration in milliseconds.
         ms: u64,
     },
-    /// This node led, and handed over, because it should not lead ([live-3]).
+    /// This node led, and handed over, because it is not fit to lead ([live-3]).
     HandedOver {
         /// New leader.
         to: NodeId,
@@ -101,7 +101,7 @@ pub enum Event {
         /// Error of the disk.
         why: String,
     },
-    /// Something that the log holds cannot be read.
+    /// A part of the log cannot be read.
     Unreadable {
         /// Kind and place of the damage.
         why: String,
@@ -115,12 +115,12 @@ pub enum Event {
     ServiceWell,
     /// The group uses this feature level from now on, as far as this node has applied the log.
     Raised {
-        /// Which.
+        /// The level.
         level: Level,
     },
     /// The service recovered from its failure, with a remark.
     ServiceBack {
-        /// What.
+        /// The remark.
         why: String,
     },
     /// [time-3] A wall clock is off the group's by more than a second, or is right again.
@@ -144,7 +144,7 @@ pub enum Event {
     },
     /// A snapshot could not be taken, received, read or loaded; it is tried again.
     SnapshotFailed {
-        /// Why.
+        /// The reason.
         why: String,
     },
     /// A scrub found damage; reported once for each place ([scrub-4]).

@@ -185,7 +185,7 @@ impl Pursuit {
     /// Returns the progress of the present activity.
     pub(crate) fn progress(&self, now: Time, standing: &Standing) -> Option<Progress> {
         let doing = self.doing?;
-        // Since it was last looked at it may be over.
+        // It may be over since the last check.
         if self.activity(standing) != Some(doing.activity) {
             return None;
         }

@@ -102,7 +102,7 @@ pub(crate) enum Needs {
     File,
     /// Nothing more is needed.
     Nothing,
-    /// A person.
+    /// An operator has to act.
     Person,
 }
 

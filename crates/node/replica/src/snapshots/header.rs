@@ -10,7 +10,7 @@ const FORMAT: u16 = 1;
 /// Identity of a snapshot ([snap-1]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
-    /// The group.
+    /// Id of the group.
     pub(crate) cluster: u128,
     /// Slot of the snapshot: the state after all slots below.
     pub(crate) at: Slot,

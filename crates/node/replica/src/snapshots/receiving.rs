@@ -30,7 +30,7 @@ pub(crate) struct Receiving {
     header: Option<Header>,
 }
 
-/// Error: the data is not what was offered, or no snapshot of this group.
+/// Error: the data does not match the offer, or is no snapshot of this group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Wrong(pub(crate) &'static str);
 

@@ -13,7 +13,7 @@ const PATIENCE_MS: u64 = 600_000;
 /// Progress of a renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Renewal {
-    /// Nothing is to be done, or everything was.
+    /// No renewal is pending.
     Nothing,
     /// A snapshot is wanted; until then the log begins no later than `from`. The renewal is dropped
     /// at `until`.

@@ -30,7 +30,7 @@ pub(crate) enum Item<'a> {
     Service(&'a [u8]),
 }
 
-/// These bytes are no stream of a snapshot.
+/// Error: the bytes are no stream of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Malformed(pub(crate) &'static str);
 

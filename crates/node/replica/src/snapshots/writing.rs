@@ -49,7 +49,7 @@ pub(crate) struct Writer {
     preparing: bool,
     /// The part that is open for writing.
     part_open: Option<u64>,
-    /// Nothing more is pushed.
+    /// The stream has ended.
     finished: bool,
     /// Parts that are still to be flushed, or being flushed.
     unflushed: BTreeSet<u64>,

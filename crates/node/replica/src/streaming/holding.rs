@@ -27,7 +27,7 @@ pub struct StreamHold {
 pub enum NotRead {
     /// Too many are asked for.
     Busy,
-    /// This node lacks them at the moment. Another node may have them, and it asks.
+    /// The bytes are missing on this node at the moment. Another node may have them, and it asks.
     NotHere,
     /// The hold was released: it was not used for too long, another backup began, or the disk is
     /// full.

@@ -88,7 +88,7 @@ struct Lack {
     waiting: bool,
     ask_at: Time,
     look_at: Time,
-    /// Nothing is known before the first look.
+    /// The missing ranges are unknown before the first check.
     unknown: bool,
 }
 
@@ -106,7 +106,7 @@ struct Unrecorded {
     save_at: Time,
 }
 
-/// The part.
+/// The store of streams, with the reads and fetches of its bytes.
 pub(crate) struct Keeping {
     store: Store,
     unrecorded: Unrecorded,
@@ -866,7 +866,7 @@ mod tests {
     }
 
     /// A backup holds the bytes kept by an earlier table; when it is over, or reads too little for
-    /// too long, the bytes trimmed meanwhile are released.
+    /// too long, the bytes trimmed since are released.
     #[test]
     fn a_backup_keeps_what_is_trimmed_and_removed_meanwhile() {
         let mut disk = MemoryDisk::default();
@@ -909,8 +909,8 @@ mod tests {
         }
     }
 
-    /// The service fails and comes back empty just before a lookup of missing bytes: its table
-    /// knows no stream, and the store keeps them all. A group of one could not fetch the bytes from
+    /// The service fails and recovers empty just before a lookup of missing bytes: its table knows
+    /// no stream, and the store keeps them all. A group of one could not fetch the bytes from
     /// anywhere.
     #[test]
     fn a_table_that_went_back_makes_the_store_forget_nothing() {

@@ -7,7 +7,7 @@ use quorate_core::{node_id::NodeId, value::StreamName};
 
 use crate::round_robin::RoundRobin;
 
-/// By node.
+/// Waiting pieces by node.
 #[derive(Debug, Default)]
 pub(super) struct Unsent(BTreeMap<NodeId, RoundRobin<StreamName>>);
 

@@ -172,7 +172,7 @@ impl Snapshots {
         }
     }
 
-    /// Refuses the received data, which is not what was wanted, and drops all of it.
+    /// Refuses the received data, which does not match the offer, and drops all of it.
     pub(super) fn refuse<D: Disk, S: StateMachine>(
         &mut self,
         why: &str,
