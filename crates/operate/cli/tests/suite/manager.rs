@@ -14,11 +14,10 @@ use std::{
     },
     path::Path,
     process::{Child, ChildStdout, ExitStatus, Stdio},
-    thread,
     time::Instant,
 };
 
-use crate::common::{PATIENCE, free_port, http, wait_for};
+use crate::common::{PATIENCE, free_port, http};
 use quorate_testbed::process;
 use rustix::{
     fs::OFlags,
@@ -185,35 +184,26 @@ fn a_node_that_waits_for_another_is_ready_and_turns() {
     assert!(node.terminate().success());
 }
 
-/// The log lines are not read: the reactor hangs in the next one, as it would where the journal
-/// hangs. All other threads continue, and must report neither that the reactor turns nor that the
-/// node is alive.
+/// A full standard error stops nothing: the reactor goes on, and the manager is notified of that.
 #[test]
-fn a_reactor_that_hangs_is_not_said_to_turn() {
+fn a_full_standard_error_does_not_stop_the_reactor() {
     let folder = tempfile::tempdir().unwrap();
     let manager = Manager::at_path(folder.path());
     let (unread, stderr) = io::pipe().unwrap();
     let peer = ["--peer", "127.0.0.1:0"];
     let node = Managed::start(&manager, folder.path(), &peer, stderr);
     manager.hear_until(|line| line == "STATUS=node 1 leads");
-    manager.hear_until(|line| line == "WATCHDOG=1");
 
     fill(&unread);
-    // What is no request is said, by the reactor.
+    // An invalid request is logged, by the reactor.
     let mut stranger = TcpStream::connect(&node.client).unwrap();
     stranger.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
-    let hangs = || http(&node.admin, "/status").is_some_and(|(code, _)| code == 503);
-    wait_for("a reactor that does not answer", || hangs().then_some(()));
     manager.heard();
-    // Each question is given up after two seconds: many times what the manager has patience for.
-    assert!(hangs() && hangs(), "the reactor goes on");
-    assert_eq!(manager.heard(), Vec::<String>::new());
-    let health = || http(&node.admin, "/health").map(|(code, _)| code);
-    assert_eq!(health(), Some(503));
-
-    thread::spawn(move || io::copy(&mut &unread, &mut io::sink()));
-    manager.hear_until(|line| line == "WATCHDOG=1");
-    wait_for("a node that is alive", || (health() == Some(200)).then_some(()));
+    for _ in 0..3 {
+        manager.hear_until(|line| line == "WATCHDOG=1");
+    }
+    let (code, _) = http(&node.admin, "/health").unwrap();
+    assert_eq!(code, 200);
 }
 
 /// Fills the pipe until nothing can be written any more. It uses another open file description: the
