@@ -15,7 +15,7 @@ use quorate_core::{
     witness::Memory,
 };
 use quorate_replica::{
-    Clock, Hops, Ladder, Replica, StreamHold,
+    Clock, Hops, Ladder, Probed, Replica, StreamHold,
     events::Event,
     front::{Front, Requests},
     group::{
@@ -80,7 +80,11 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
         identity: Identity<H>,
         listener: Box<dyn Listener>,
     ) -> Self {
-        // [access-4] It will be asked as soon as there is a client.
+        // [access-4] A founding member at its first start has gone by no older table. All others
+        // look for it now: they will be asked as soon as there is a client.
+        if identity.is_made_here() && identity.joins().is_none() {
+            replica.begins_without_users();
+        }
         let _ = replica.users();
         replica.has_identity();
         let own = identity.member();
@@ -403,7 +407,12 @@ impl<H: Home, S: StateMachine, F: Front> OperatorSide for NodeHost<H, S, F> {
 
     fn next_outcome(&mut self) -> Option<Outcome> {
         let replica = &mut self.replica;
-        let probed = replica.take_probe().map(Outcome::Probed);
+        let mut probed = replica.take_probe();
+        // [access-4] Before the table of users is known, clients would still be refused.
+        if probed == Some(Probed::Served) && replica.users().is_none() {
+            probed = Some(Probed::Unconfirmed);
+        }
+        let probed = probed.map(Outcome::Probed);
         let answered = |(asked, answer)| Outcome::Group(asked, answer);
         probed
             .or_else(|| replica.take_transfer_result().map(Outcome::Transferred))

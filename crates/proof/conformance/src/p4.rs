@@ -8,7 +8,7 @@ use crate::{Device, Event, Program, frames::Size, vectors::Sent};
 
 /// The committed programs, read now: a mutant is planted in them.
 pub fn sources() -> io::Result<Sources> {
-    Sources::folder(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../programs/p4"))
+    Sources::folder(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../devices/programs/p4"))
 }
 
 /// A switch.

@@ -62,7 +62,7 @@ impl Bus {
 
 /// The committed cores.
 pub fn sources() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../programs/rtl")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../devices/programs/rtl")
 }
 
 /// A tool that is not there.

@@ -13,7 +13,7 @@ use crate::{
 
 /// The committed programs.
 pub fn sources() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../programs/xdp/bpf")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../devices/programs/xdp/bpf")
 }
 
 /// As all targets are told.

@@ -232,6 +232,12 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         users.filter(|_| self.applying.answers() && !self.protocol.node().is_auxiliary())
     }
 
+    /// [access-4] Notes that the group has no users that this node could have known: called once,
+    /// before the first turn.
+    pub fn begins_without_users(&mut self) {
+        self.applying.know_access();
+    }
+
     /// Returns whether clients are served here at all.
     pub(super) fn takes_requests(&self) -> Result<(), Failure> {
         self.is_open()?;
