@@ -522,6 +522,10 @@ impl World {
         let recalled = Some(recalled).filter(|memory| self.sites[at].memory().fell_behind(*memory));
         let lied = std::mem::take(&mut self.sites[at].lied) || self.sites[at].owes;
         self.tell_behind(at, recalled, lied)?;
+        // [lie-5] Before it says anything, a node that was not asked reminds it.
+        let reminded = lied
+            && recalled.is_none()
+            && self.sites[at].memory().fell_behind(self.recalled(at, u32::MAX));
         let site = &mut self.sites[at];
         site.process = self.processes;
         let found = site.disk.recover(&self.setup.founding);
@@ -553,7 +557,9 @@ impl World {
         }
         let node = Node::new(self.options(at), recovered);
         let (member, promised) = (self.sites[at].member, node.acceptor().promised());
-        self.observer.restarted(member, promised)?;
+        if !reminded {
+            self.observer.restarted(member, promised)?;
+        }
         self.sites[at].wake = self.now;
         self.leave_device(at)?;
         if self.sites[at].device_of != member {
