@@ -421,7 +421,7 @@ mod tests {
         assert_eq!(one.reading(), Some(-29));
         // Words of long ago move nothing.
         one.lead(10_000, &[]);
-        assert_eq!(one.reading(), Some(-49));
+        assert_eq!(one.reading(), Some(-39));
     }
 
     #[test]

