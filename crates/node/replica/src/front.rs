@@ -245,19 +245,21 @@ pub trait State {
 /// rules and the group's clock are known: as long as for a leader.
 const PATIENCE_MS: u64 = 5_000;
 
-/// Waiting time from now on, started once per process.
+/// Waiting time, started once per process. It counts what a clock goes ahead, up to a bound at a
+/// time: the clock of a node jumps when it learns the group's ([time-3]).
 #[derive(Debug, Default)]
 pub struct Patience {
-    /// Unix time in milliseconds.
-    until_ms: Option<u64>,
+    /// Last reading of the clock, in milliseconds.
+    last_ms: Option<u64>,
+    waited_ms: u64,
 }
 
 impl Patience {
     /// Returns whether the waiting time is over.
     pub fn is_over(&mut self, now_ms: u64) -> bool {
-        let until_ms = *self.until_ms.get_or_insert(now_ms + PATIENCE_MS);
-        // A clock that goes back does not prolong the waiting time.
-        now_ms >= until_ms || until_ms - now_ms > PATIENCE_MS
+        let last_ms = self.last_ms.replace(now_ms).unwrap_or(now_ms);
+        self.waited_ms += now_ms.saturating_sub(last_ms).min(PATIENCE_MS / 4);
+        self.waited_ms >= PATIENCE_MS
     }
 }
 

@@ -307,7 +307,7 @@ impl World {
         self.run_until("its start finds them", |world| {
             let running = world.nodes[node].running.as_ref();
             let replica = running.map(|running| running.replica());
-            replica.is_some_and(|replica| replica.applied_to() == replica.node().decided_to())
+            replica.is_some_and(|replica| replica.applied_to() >= replica.node().decided_to())
                 && world.has_all_stream_bytes(node)
         })
     }
