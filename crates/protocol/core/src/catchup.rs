@@ -93,6 +93,11 @@ impl Catchup {
         decided_to < self.target
     }
 
+    /// Returns whether another node than `me` showed decided slots that are missing here ([lie-6]).
+    pub fn is_behind_another(&self, decided_to: Slot, me: NodeId) -> bool {
+        self.is_behind(decided_to) && ![me, NodeId::default()].contains(&self.source)
+    }
+
     /// Returns the next question, if one is due: at once when the last one is answered in full,
     /// else when no progress was made for `retry_us`, and then to the next peer in turn. A peer
     /// whose log starts above what is missing is asked only when no other is left. Nothing is asked

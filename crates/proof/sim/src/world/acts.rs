@@ -107,6 +107,7 @@ impl World {
         self.streams_become_whole(&serving)?;
         self.run_until("all nodes have applied the same", Self::is_level)?;
         self.scrubs_mend_all()?;
+        self.run_until("all nodes have applied the same", Self::is_level)?;
         for node in self.nodes.iter().filter(|node| self.belongs(node.index)) {
             let running = node.running.as_ref().expect("healed");
             if running.replica().counters().alarms > 0 {

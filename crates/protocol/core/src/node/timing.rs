@@ -78,7 +78,8 @@ impl Node {
             effects.explain(Explanation::WaitsAlone { us: until.since_us(now) });
             return self.election.defer(until);
         }
-        if !self.catchup.is_behind(self.learner.decided_to()) {
+        let me = self.options.member.node;
+        if !self.catchup.is_behind_another(self.learner.decided_to(), me) {
             self.campaign(Asked::Everybody, Campaign::Alone, effects);
         }
     }
