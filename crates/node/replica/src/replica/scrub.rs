@@ -191,6 +191,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                         // Writing it anew takes a moment.
                         self.scrubbing.wait(now);
                     }
+                    let must_be_there = self.must_be_there(looked.file.keeper);
+                    self.scrubbing.files.began(must_be_there);
                     let disk = self.storing.log_mut().disk_mut();
                     disk.start_recall(0, looked.file.name);
                 }
@@ -253,6 +255,18 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
+    /// Returns whether this node has made the file.
+    fn must_be_there(&self, keeper: Keeper) -> bool {
+        match keeper {
+            Keeper::Base => {
+                self.storing.log().start() > Slot::FIRST || self.snapshots.own().is_some()
+            }
+            Keeper::Catalogue => self.streaming.keeping.has_catalogue(),
+            Keeper::Identity => self.scrubbing.has_identity,
+            Keeper::Book | Keeper::Makers => false,
+        }
+    }
+
     /// Handles a small file that was read back: a damaged one is written anew by the part that
     /// knows its contents.
     fn look_at_file(
@@ -265,18 +279,10 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let Some(looked) = self.scrubbing.files.ended(name) else {
             return;
         };
-        let must_be_there = match looked.file.keeper {
-            Keeper::Base => {
-                self.storing.log().start() > Slot::FIRST || self.snapshots.own().is_some()
-            }
-            Keeper::Catalogue => self.streaming.keeping.has_catalogue(),
-            Keeper::Identity => self.scrubbing.has_identity,
-            Keeper::Book | Keeper::Makers => false,
-        };
         let fault = match &read {
             Err(error) if error.lack.is_some() => None,
             Err(error) => Some(error.to_string()),
-            Ok(bytes) => looked.file.fault(bytes.as_deref(), must_be_there),
+            Ok(bytes) => looked.file.fault(bytes.as_deref(), looked.must_be_there),
         };
         let bytes = read.ok().flatten().map_or(0, |bytes| bytes.len() as u64);
         self.scrubbing.read(Kind::Files, bytes);

@@ -79,6 +79,8 @@ pub(crate) struct Files {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Looked {
     pub(crate) file: SmallFile,
+    /// The file was there when the read began. One that is made meanwhile is not missed.
+    pub(crate) must_be_there: bool,
     /// The file was found damaged before, as this finding, and was read this often since.
     pub(crate) again: Option<(Option<usize>, u32)>,
 }
@@ -102,13 +104,20 @@ impl Files {
         if self.out.is_some() {
             return None;
         }
-        let first = self.left.pop_front().map(|file| Looked { file, again: None });
+        let first = self.left.pop_front().map(|file| Looked { file, must_be_there: false, again: None });
         self.out = first.or_else(|| {
             let (file, found, tries) = self.mended.pop_front()?;
             let again = Some((found, tries));
-            Some(Looked { file, again })
+            Some(Looked { file, must_be_there: false, again })
         });
         self.out
+    }
+
+    /// Records whether the file that is read now must be there.
+    pub(crate) fn began(&mut self, must_be_there: bool) {
+        if let Some(out) = &mut self.out {
+            out.must_be_there = must_be_there;
+        }
     }
 
     /// Returns whether anything is left.

@@ -272,8 +272,9 @@ fn g10_everybody_is_killed_in_the_midst_of_a_plan() -> Outcome {
             let eras: Vec<u32> = (0..4).filter_map(|node| known_era(&world, node)).collect();
             world.inflict(Fault::CrashAll);
             let now = world.wait_for_leader()?;
-            assert!(era(&world, now) >= *eras.iter().max().expect("they ran"), "{eras:?}");
             assert_eq!(world.ask(now, "GET x")?, bulk(&number.to_string()));
+            // A leader that was just elected may not have decided yet what began the era.
+            assert!(era(&world, now) >= *eras.iter().max().expect("they ran"), "{eras:?}");
         }
         world.run_until("the plan is carried through", World::has_no_plan)?;
         world.settle()?;
