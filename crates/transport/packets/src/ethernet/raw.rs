@@ -94,7 +94,7 @@ impl Raw {
     /// [`TAGGED_BYTES`] are heard, so that they can be counted.
     pub fn hear_tagged(&self, ether_type: u16) -> Result<(), Failed> {
         let option = "SO_ATTACH_FILTER";
-        let bytes = TAGGED_BYTES as u32;
+        let bytes = u32::try_from(TAGGED_BYTES).unwrap_or(u32::MAX);
         system::cut_tagged(self.socket.as_fd(), ether_type, bytes)
             .map_err(|source| Failed::Option { option, source })?;
         let place = Place::new(self.interface.index, ALL_TYPES);
