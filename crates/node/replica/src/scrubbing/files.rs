@@ -104,7 +104,8 @@ impl Files {
         if self.out.is_some() {
             return None;
         }
-        let first = self.left.pop_front().map(|file| Looked { file, must_be_there: false, again: None });
+        let first =
+            self.left.pop_front().map(|file| Looked { file, must_be_there: false, again: None });
         self.out = first.or_else(|| {
             let (file, found, tries) = self.mended.pop_front()?;
             let again = Some((found, tries));

@@ -88,7 +88,7 @@ impl RespFront {
         }
     }
 
-    /// Closes the clients that hold most until there is memory for this much more: those that do
+    /// [hold-1] Closes the clients that hold most until there is memory for this much more: those that do
     /// not read pay, and not the one whose message comes next.
     fn make_room(&mut self, bytes: usize) {
         while self.shared.is_full(bytes) {
