@@ -88,8 +88,8 @@ impl RespFront {
         }
     }
 
-    /// [hold-1] Closes the clients that hold most until there is memory for this much more: those that do
-    /// not read pay, and not the one whose message comes next.
+    /// [hold-1] Closes the clients that hold most until there is memory for this much more: those
+    /// that do not read pay, and not the one whose message comes next.
     fn make_room(&mut self, bytes: usize) {
         while self.shared.is_full(bytes) {
             let held = self.connections.iter().map(|(id, client)| (*id, client.held_bytes()));
