@@ -36,5 +36,5 @@ pub(crate) fn run(args: &BoxArgs) -> Result<Exit, Problem> {
     set_parent_process_death_signal(Some(Signal::KILL))
         .map_err(|error| Problem::io("ask for the end of a box", &error.into()))?;
     let error = Command::new(command).args(rest).exec();
-    Err(Problem::io(&format!("run the box {command}"), &error))
+    Err(Problem::io(format!("run the box {command}"), &error))
 }
