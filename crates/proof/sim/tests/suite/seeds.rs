@@ -52,7 +52,7 @@ fn check(seeds: impl Iterator<Item = u64>) -> Counts {
 fn check_half(odd: bool) {
     let all = check(SEEDS.filter(|seed| (seed % 2 == 1) == odd));
     assert!(all.start_kills > 100, "{all:?}");
-    assert!(all.snapshots > 100 && all.loads > 100 && all.trims > 100, "{all:?}");
+    assert!(all.snapshots > 100 && all.loads > 80 && all.trims > 100, "{all:?}");
     assert!(all.installs > 4, "{all:?}");
     assert!(all.joins > 50 && all.plans > 30 && all.retired > 5, "{all:?}");
     // Leases let reads run, and a node stands still while it has one. That a lease ends between the

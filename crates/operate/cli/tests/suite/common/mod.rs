@@ -27,7 +27,9 @@ use serde_json::Value as Json;
 pub(crate) fn program() -> PathBuf {
     let own = option_env!("CARGO_BIN_EXE_quorate").map(PathBuf::from);
     let program = own.unwrap_or_else(|| {
-        let tools = option_env!("CARGO_BIN_EXE_quorate-tools").expect("the tests of either");
+        let Some(tools) = option_env!("CARGO_BIN_EXE_quorate-tools") else {
+            unreachable!("the tests of either");
+        };
         Path::new(tools).with_file_name("quorate")
     });
     assert!(program.exists(), "build it first: cargo build --bin quorate");
