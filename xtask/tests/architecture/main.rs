@@ -1,6 +1,7 @@
 //! A newcomer's walk: ARCHITECTURE.md names what is there, each story is short, and crates depend
 //! in the order of its table.
 
+#![expect(clippy::print_stdout, reason = "a test that fails shows what it measured")]
 #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 
 mod budget;
