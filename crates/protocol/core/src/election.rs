@@ -23,6 +23,8 @@ pub struct Election {
     heard: Option<Time>,
     /// Time of the next attempt.
     deadline: Time,
+    /// That time was set by something else than a silence.
+    deferred: bool,
     /// Time at which a leader last asked this node to take over.
     told_at: Option<Time>,
     /// Failed attempts since a leader's last message.
@@ -48,6 +50,7 @@ impl Election {
             leader: None,
             heard: None,
             deadline: Time(0),
+            deferred: false,
             told_at: None,
             attempts: 0,
             pre_vote: None,
@@ -99,7 +102,10 @@ impl Election {
     pub fn excuse(&mut self, now: Time, us: u64) {
         let slept_through = self.deadline <= now;
         self.heard = self.heard.map(|at| at.plus_us(us).min(now));
-        self.deadline = self.deadline.plus_us(us);
+        // A deferral ends at its time, or a node whose turns are always late would never try.
+        if !self.deferred {
+            self.deadline = self.deadline.plus_us(us);
+        }
         if self.heard.is_some() && slept_through && !self.excused {
             self.excused = true;
             self.heard = Some(now);
@@ -170,11 +176,13 @@ impl Election {
         // Without a leader there is no silence to bear.
         wait += self.leader.map_or(0, |_| self.borne_us);
         self.deadline = now.plus_us(wait);
+        self.deferred = false;
     }
 
-    /// Defers attempts of this node until then.
+    /// Defers attempts of this node until then, however late its turns are.
     pub fn defer(&mut self, until: Time) {
         self.deadline = until;
+        self.deferred = true;
     }
 
     /// Begins a new attempt after the time-out.
