@@ -69,11 +69,20 @@ impl Guarded {
         let mut guarded = Self::unknown();
         let client = guarded.connect(Who::Nobody);
         assert_eq!(guarded.say(client, "GET k"), "", "it waits");
-        guarded.node.world.wall_ms += 5_000;
-        guarded.turn();
+        guarded.wait_ms(5_000);
         let heard = guarded.node.take(client);
         assert!(heard.starts_with("-NOQUORUM "), "{heard}");
         guarded
+    }
+
+    /// Lets time go by as it does on a node that is idle: with a turn every second.
+    fn wait_ms(&mut self, mut ms: u64) {
+        while ms > 0 {
+            let step = ms.min(1_000);
+            self.node.world.wall_ms += step;
+            self.turn();
+            ms -= step;
+        }
     }
 
     /// `ann` is an admin and `reader`, `writer`, `operator` are what they are called; each has its
@@ -383,11 +392,9 @@ fn while_nobody_knows_who_may_do_what_requests_wait_as_for_a_leader() {
     let mut guarded = Guarded::unknown();
     let client = guarded.connect(Who::Nobody);
     assert_eq!(guarded.say(client, "SET k v"), "");
-    guarded.node.world.wall_ms += 4_999;
-    guarded.turn();
+    guarded.wait_ms(4_999);
     assert_eq!(guarded.node.take(client), "");
-    guarded.node.world.wall_ms += 1;
-    guarded.turn();
+    guarded.wait_ms(1);
     let heard = guarded.node.take(client);
     assert!(heard.starts_with("-NOQUORUM not executed: this node does not know yet"), "{heard}");
     assert_eq!(guarded.say(client, "GET k"), heard, "and at once");
