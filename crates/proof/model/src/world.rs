@@ -628,7 +628,12 @@ impl World {
         match self.sites[at].witness.hear(from, to) {
             Ok(()) => Ok(true),
             Err(remembered) => {
-                // A node that has less was notified of it before it sent anything.
+                // A node that has less was notified of it before it sent anything. One that was
+                // only reminded, by this node or another, has no way to write it down: it answers
+                // what it is asked until its process ends, and is not believed.
+                if self.sites[sender].owes {
+                    return Ok(false);
+                }
                 let verdict = Err(format!(
                     "node {from} runs with write {to}, and said {remembered:?} before"
                 ));

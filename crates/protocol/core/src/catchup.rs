@@ -5,6 +5,7 @@
 use alloc::collections::BTreeMap;
 
 use crate::{
+    ballot::Era,
     node_id::NodeId,
     slot::{Slot, SlotRange},
     time::Time,
@@ -21,6 +22,8 @@ pub struct Catchup {
     /// Slots below are decided at `source`.
     target: Slot,
     source: NodeId,
+    /// The latest era of a ballot that another node showed.
+    era: Era,
     /// The question that stands: what was asked, when, and where `decided_to` was then.
     asked: Option<Asked>,
     /// Slots of the next question: twice as many after an answer in full, as many as arrived after
@@ -46,6 +49,7 @@ impl Default for Catchup {
         Self {
             target: Slot::default(),
             source: NodeId::default(),
+            era: Era(0),
             asked: None,
             chunk: CHUNK_VALUES_MAX,
             chunk_max: CHUNK_VALUES_MAX,
@@ -81,6 +85,18 @@ impl Catchup {
             self.target = target;
             self.source = source;
         }
+    }
+
+    /// Notes a ballot of this era, which is not known here: `source` decided what began it, `next`
+    /// or a later slot.
+    pub fn note_era(&mut self, era: Era, next: Slot, source: NodeId) {
+        self.era = self.era.max(era);
+        self.note(next.next(), source);
+    }
+
+    /// Returns the latest era that another node showed and that was not known here then.
+    pub fn era(&self) -> Era {
+        self.era
     }
 
     /// Slots below are known to be decided somewhere.

@@ -33,7 +33,7 @@ impl Node {
     /// Notes its era alone: a ballot that was only asked about takes no round.
     pub(super) fn saw_era(&mut self, from: NodeId, ballot: Ballot) {
         if ballot.era > self.learner.eras().era() {
-            self.catchup.note(self.learner.decided_to().next(), from);
+            self.catchup.note_era(ballot.era, self.learner.decided_to(), from);
         }
     }
 

@@ -10,6 +10,7 @@ use crate::{
     message::Message,
     node_id::{Member, NodeId},
     quorum::Phase,
+    slot::Slot,
     time::Time,
 };
 
@@ -78,10 +79,22 @@ impl Node {
             effects.explain(Explanation::WaitsAlone { us: until.since_us(now) });
             return self.election.defer(until);
         }
-        let me = self.options.member.node;
-        if !self.catchup.is_behind_another(self.learner.decided_to(), me) {
+        if !self.lacks_decided_votes() {
             self.campaign(Asked::Everybody, Campaign::Alone, effects);
         }
+    }
+
+    /// [lie-6] Returns whether another node showed that something is decided for which this node
+    /// has no vote. A member that is a phase-1 quorum by itself voted for all that was ever
+    /// decided: its log has been set back. With the votes at hand, it needs no other node.
+    fn lacks_decided_votes(&self) -> bool {
+        let decided_to = self.learner.decided_to();
+        if !self.catchup.is_behind_another(decided_to, self.options.member.node) {
+            return false;
+        }
+        let mut missing = decided_to.0..self.catchup.target().0;
+        self.catchup.era() > self.learner.eras().era()
+            || missing.any(|slot| self.acceptor.vote(Slot(slot)).is_none())
     }
 
     /// Ends what has waited too long.

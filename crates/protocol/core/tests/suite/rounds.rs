@@ -67,6 +67,15 @@ fn a_node_alone_waits_for_who_may_know_more() {
     }
     assert_eq!(round_of(&mut node, wait, Input::Tick), Some(1));
 
+    // However late its turns are: that is no other node's silence.
+    let mut node = alone(0, wait.0);
+    for ms in 0..100 {
+        let now = Time(0).plus_ms(ms);
+        assert_eq!(round_of(&mut node, now, Input::Tick), None);
+        assert_eq!(round_of(&mut node, now, Input::Late { us: 100_000 }), None);
+    }
+    assert_eq!(round_of(&mut node, wait, Input::Tick), Some(1));
+
     let mut node = alone(0, wait.0);
     let other = Member::first(2);
     let ballot = Ballot { era: Era(1), round: 1, node: other.node };

@@ -570,5 +570,5 @@ fn a_cluster_has_one_history() {
         let counters = nodes().map(|node| world.cluster.replica(node).counters());
         loads += counters.map(|counters| counters.snapshots_loaded).sum::<u64>();
     }
-    assert!(answers > 10_000 && jumps > 0 && loads > 0);
+    assert!(answers > 10_000 && jumps > 0 && loads > 0, "{answers} {jumps} {loads}");
 }
