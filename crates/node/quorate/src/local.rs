@@ -35,6 +35,20 @@ pub(crate) enum Wanted {
     Query(Vec<u8>),
     /// Ask the local state as it stands.
     QueryLocal(Vec<u8>),
+    /// Wait until the access rights are known.
+    Access,
+}
+
+impl Wanted {
+    /// [access-4] [time-4] Returns whether this has to wait: for the group's clock, or for the
+    /// access rights.
+    fn waits(&self, requests: &dyn Requests) -> bool {
+        match self {
+            Self::ExecuteAt(_) => !requests.knows_clock(),
+            Self::Access => requests.users().is_none(),
+            _ => false,
+        }
+    }
 }
 
 /// Result of a request.
@@ -209,6 +223,15 @@ impl Local {
         Ok(users.role(who, None))
     }
 
+    /// Waits until [`Local::role`] can answer; `done` as for [`Local::submit`]. Requests made after
+    /// this one wait with it.
+    pub fn submit_access(
+        &self,
+        done: impl FnOnce(Result<Vec<u8>, NotDone>) + Send + 'static,
+    ) -> Result<(), NotDone> {
+        self.put(Wanted::Access, done)
+    }
+
     /// Sets the listener for notices of applied commands
     /// ([`StateMachine::take_notices`](crate::StateMachine::take_notices)), called on the node's
     /// thread, which it must neither block nor end by a panic.
@@ -308,7 +331,7 @@ pub struct LocalFront {
     shared: Arc<Shared>,
     /// The version of the users that are in there.
     users_version: Option<u64>,
-    /// A command with a deadline that waits for the group's clock.
+    /// A request that waits for the group's clock or for the access rights.
     held: Option<Ask>,
     patience: Patience,
 }
@@ -373,6 +396,7 @@ impl LocalFront {
                 let asked = requests.query(&query, &mut reply);
                 return answer.tell(asked.map(|()| Done::Reply(reply)));
             }
+            Wanted::Access => return answer.tell(Ok(Done::Reply(Vec::new()))),
         };
         match taken {
             Ok(()) => drop(self.open.insert(tag, Open { query, answer })),
@@ -395,7 +419,7 @@ impl Front for LocalFront {
         let mut queries = 0;
         self.has_more = false;
         while let Some(ask) = self.held.take().or_else(|| self.asks.next()) {
-            if matches!(ask.wanted, Wanted::ExecuteAt(_)) && !requests.knows_clock() {
+            if ask.wanted.waits(requests) {
                 if self.patience.is_over(requests.wall_ms()) {
                     ask.answer.tell(Err(Failure::NoQuorum));
                     continue;

@@ -235,6 +235,18 @@ impl Asking {
         }
     }
 
+    /// [access-4] Waits until this node knows the cluster's own users; not for ever.
+    pub(super) async fn wait_for_access(&self) {
+        if self.local.role(&Who::Nobody).is_err() {
+            let (tell, told) = tokio::sync::oneshot::channel();
+            // Where it is not known in time, the check of the request itself says so.
+            let tell = move |_: Result<Vec<u8>, _>| drop(tell.send(()));
+            if self.local.submit_access(tell).is_ok() {
+                let _ = told.await;
+            }
+        }
+    }
+
     /// Returns the revision and size of the state.
     pub(super) async fn figures(&self, freshness: Freshness) -> Result<Figures, Status> {
         let (figures, _) = self.query(&Asker::Member, &Query::Figures, freshness).await?;

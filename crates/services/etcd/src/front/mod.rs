@@ -43,6 +43,10 @@ use std::{
     thread,
 };
 
+use axum::{
+    extract::Request,
+    middleware::{self, Next},
+};
 use quorate::{Handle, Local, NodeId, Protection};
 use tokio::sync::Notify;
 use tonic::service::Routes;
@@ -257,6 +261,17 @@ fn router(asking: &Arc<Asking>, hub: &Arc<Hub>, keeper: Keeper) -> axum::Router 
     let services = services.add_service(lock).add_service(election);
     let services = services.add_service(auth).add_service(health);
     let services = reflection(services).into_axum_router();
+    let knows = Arc::clone(asking);
+    let services = services.layer(middleware::from_fn(move |request: Request, next: Next| {
+        let knows = Arc::clone(&knows);
+        async move {
+            // Health is reported at once.
+            if !request.uri().path().starts_with("/grpc.health.") {
+                knows.wait_for_access().await;
+            }
+            next.run(request).await
+        }
+    }));
     let gateway = gateway::routes(asking, &services);
     services.merge(gateway).merge(pages::routes(Arc::clone(asking)))
 }
