@@ -18,8 +18,8 @@ use quorate_core::{
 };
 use quorate_wire::{BODY_BYTES_MAX, Decoded, Frame, Hello, Lane, decode, encode};
 
-/// Says hello to node 1 in the name of node 2, and then this.
-fn intrude(cluster: &Cluster, says: &[Message]) -> TcpStream {
+/// Says hello to node 1 in the name of node 2's start `boot`, and then this.
+fn intrude(cluster: &Cluster, boot: u32, says: &[Message]) -> TcpStream {
     let status = cluster.status(1).unwrap();
     let id = status["cluster"].as_str().unwrap();
     let node = cluster.nodes.all().iter().find(|node| node.ready.node == 1);
@@ -31,7 +31,7 @@ fn intrude(cluster: &Cluster, says: &[Message]) -> TcpStream {
         levels: Levels::SUPPORTED,
         cluster: u128::from_str_radix(id, 16).unwrap(),
         from,
-        boot: 1000,
+        boot,
         to: NodeId(1),
         lane: Lane::Control,
         client: "",
@@ -83,7 +83,8 @@ fn a_promise_to_an_era_that_does_not_exist_is_told() {
         with_bytes: false,
     };
     let says = [Message::Phase1a { ballot, from }, Message::Phase2a(proposal)];
-    drop(intrude(&cluster, &says));
+    // A later start than node 2's would be held against node 2 ([lie-5]).
+    drop(intrude(&cluster, 1, &says));
     for restart in [false, true] {
         if restart {
             cluster.node(1).kill().unwrap();
@@ -115,7 +116,7 @@ fn a_promise_to_an_era_that_does_not_exist_is_told() {
 fn a_held_hello_with_a_higher_boot_evicts_nobody() {
     let cluster = Cluster::start(3, &[]);
     let mut client = cluster.client_from(1);
-    let _held = intrude(&cluster, &[]);
+    let _held = intrude(&cluster, 1000, &[]);
     for number in 0..100 {
         let value = number.to_string();
         client.run(&[b"SET", b"x", value.as_bytes()]).unwrap();

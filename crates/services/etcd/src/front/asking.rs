@@ -240,7 +240,9 @@ impl Asking {
         if self.local.role(&Who::Nobody).is_err() {
             let (tell, told) = tokio::sync::oneshot::channel();
             // Where it is not known in time, the check of the request itself says so.
-            let tell = move |_: Result<Vec<u8>, _>| drop(tell.send(()));
+            let tell = move |_: Result<Vec<u8>, _>| {
+                let _ = tell.send(());
+            };
             if self.local.submit_access(tell).is_ok() {
                 let _ = told.await;
             }
