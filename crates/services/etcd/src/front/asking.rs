@@ -237,7 +237,7 @@ impl Asking {
 
     /// [access-4] Waits until this node knows the cluster's own users; not for ever.
     pub(super) async fn wait_for_access(&self) {
-        if self.local.role(&Who::Nobody).is_err() {
+        if self.local.role(&Who::default()).is_err() {
             let (tell, told) = tokio::sync::oneshot::channel();
             // Where it is not known in time, the check of the request itself says so.
             let tell = move |_: Result<Vec<u8>, _>| {
