@@ -6,12 +6,12 @@ use std::collections::{BTreeSet, VecDeque};
 use quorate_core::{slot::Slot, time::Time};
 
 use crate::{
-    front::{Completion, Failure, SessionId, Tag},
     group::Reply,
+    outcome::StreamTag,
+    outcome::{Completion, Failure, SessionId, Tag},
     outlasting::Outlasting,
     proposing::gather::Waiter,
     reading::evidence::Evidence,
-    stream_front::StreamTag,
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

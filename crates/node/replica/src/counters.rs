@@ -8,7 +8,33 @@ use quorate_core::{
     time::Time,
 };
 
-use crate::{latencies::Latencies, proposing::origin::Completed};
+use crate::latencies::Latencies;
+
+/// Totals of commands taken and batches formed since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Totals {
+    /// Commands taken.
+    pub(crate) accepted: u64,
+    /// Batches formed.
+    pub(crate) batches: u64,
+    /// Commands in the batches formed.
+    pub(crate) commands: u64,
+    /// Bytes of the batches formed.
+    pub(crate) bytes: u64,
+}
+
+/// A batch of this process that was executed here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Completed {
+    /// Time when its first command was accepted.
+    pub(crate) accepted_first: Time,
+    /// Time when its last command was accepted.
+    pub(crate) accepted_last: Time,
+    /// Time when the batch was formed.
+    pub(crate) formed: Time,
+    pub(crate) commands: u32,
+    pub(crate) bytes: usize,
+}
 
 /// A number for each of a few nodes.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]

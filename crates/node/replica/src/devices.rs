@@ -18,9 +18,9 @@ use quorate_wire::frame_clients::Place;
 
 use crate::{
     idling::{Idling, Surroundings},
+    offers::Offer,
     offers::Offers,
     payload::Payload,
-    proposing::origin::Offer,
 };
 
 /// A device that could not take something is left alone for this long, in milliseconds.

@@ -3,7 +3,7 @@
 
 use quorate_wire::frame_clients::{Name, Stand};
 
-use crate::front::Failure;
+use crate::outcome::Failure;
 
 /// Requests of these clients. All calls are answered immediately.
 pub trait FrameClients {

@@ -25,7 +25,7 @@ use quorate_core::{
 
 use quorate_wire::checksum;
 
-pub use self::command::{Command, Denied, Granted, Reply};
+pub use self::command::{As, Command, Denied, Granted, Reply};
 pub use self::planner::Goal;
 
 /// Maximum of ids that are assigned and not removed, founding members included. Bounds the memory
@@ -37,34 +37,6 @@ pub const ADDRESS_BYTES_MAX: usize = 256;
 const ADDRESSES_SINCE: Level = Level(10);
 /// Longest description of a plan.
 const WHAT_BYTES_MAX: usize = 256;
-
-/// Intended role of a node.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum As {
-    /// Votes.
-    #[default]
-    Voter,
-    /// Learns, without weight.
-    Learner,
-    /// Votes, and gets no values while it is not needed ([aux-1]).
-    Auxiliary,
-}
-
-impl As {
-    /// Returns the name used on command lines and in documents.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Voter => "voter",
-            Self::Learner => "learner",
-            Self::Auxiliary => "auxiliary",
-        }
-    }
-
-    /// Returns the role of this name.
-    pub fn named(name: &str) -> Option<Self> {
-        [Self::Voter, Self::Learner, Self::Auxiliary].into_iter().find(|role| role.name() == name)
-    }
-}
 
 /// A node that has an id in this group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

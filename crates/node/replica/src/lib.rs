@@ -80,6 +80,7 @@ mod observing;
 mod offers;
 pub mod open;
 mod outbox;
+mod outcome;
 mod outlasting;
 pub mod payload;
 mod peers;

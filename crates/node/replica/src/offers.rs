@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 
 use quorate_core::{ballot::Ballot, time::Time, value::Value};
 
-use crate::proposing::origin::Offer;
+use crate::payload::Payload;
 
 /// Maximum of offers in flight.
 const OFFERS_MAX: usize = 256;
@@ -17,6 +17,13 @@ const OFFERS_MAX: usize = 256;
 const LATE_MS: u64 = 5;
 /// A coordinator that was not seen for this long is not relied on, in milliseconds.
 const HEARD_MS: u64 = 1_000;
+
+/// Something that the leader should propose.
+#[derive(Clone, Debug)]
+pub(crate) struct Offer {
+    pub(crate) value: Value,
+    pub(crate) payload: Option<Payload>,
+}
 
 /// All offers in flight, the oldest first, each with the time at which it is late.
 #[derive(Default)]

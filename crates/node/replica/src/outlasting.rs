@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 
 use quorate_core::{level::Level, slot::Slot, time::Time};
 
-use crate::front::Tag;
+use crate::outcome::Tag;
 
 /// Level of a group whose members can be asked about their disks ([level-9]).
 pub(crate) const LEVEL: Level = Level(9);

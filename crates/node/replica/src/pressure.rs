@@ -7,7 +7,7 @@
 
 use std::cmp::Reverse;
 
-use crate::{front::ConnectionId, limits::Limits};
+use crate::{limits::Limits, outcome::ConnectionId};
 
 /// Number of the largest batches that may wait while one is being formed.
 const BATCHES: usize = 4;

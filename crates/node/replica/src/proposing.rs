@@ -14,15 +14,16 @@ use quorate_wire::{Frame, Lane, header::HEADER_BYTES};
 use crate::{
     contents::Contents,
     devices::Devices,
-    front::{Failure, Sequenced},
+    offers::Offer,
     outbox::{Outbox, RETRY_MS},
+    outcome::{Failure, Sequenced},
     payload::Payload,
     pressure::Pressure,
     proposing::{
         batch::{Entry, Kind},
         forwarded::Forwarded,
         gather::Waiter,
-        origin::{Offer, Origin},
+        origin::Origin,
     },
 };
 

@@ -56,15 +56,15 @@ use crate::{
     hops::{Hop, Hops},
     idling::Surroundings,
     observing::{Observing, events::Event, watch::Sight},
+    offers::Offer,
     outbox::Outbox,
     outlasting::{self, EARLY_LEVEL, Way},
     peers::{Doubt, Peers},
     plane::Plane,
     pressure::Pressure,
-    proposing::{Proposing, Ways, origin::Offer},
+    proposing::{Proposing, Ways},
     protocol::Protocol,
     reading::{Reading, probe::Probed},
-    replica::{requests::Requester, start::largest_command},
     rings::Rings,
     rising::Rising,
     routing::Routing,
@@ -73,7 +73,7 @@ use crate::{
     snapshots::{Snapshots, turn::Around},
     status::{Addresses, Snapshot},
     steering::Steering,
-    storing::Storing,
+    storing::{Storing, largest_command},
     streaming::Streaming,
     tuning::Tuning,
     turns::Turns,
@@ -869,29 +869,6 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             reachable: self.peers.reachable(self.member, configuration),
         };
         self.observing.look(now, &sight);
-    }
-
-    /// Reports everything that ended to a front; returns whether there was anything.
-    pub fn deliver(&mut self, now: Time, wall_ms: u64, front: &mut dyn Front) -> bool {
-        let wall_ms = self.look_at_clocks(now, wall_ms);
-        if self.deliver_streams(now, wall_ms, front) {
-            return true;
-        }
-        let Some(mut ended) = self.completions.take() else {
-            return false;
-        };
-        while let Some((completion, evidence)) = ended.next_wanted(&mut self.completions) {
-            let mut requests = Requester::for_read(self, now, wall_ms, evidence);
-            front.completed(completion, &mut requests);
-        }
-        self.completions.recycle(ended);
-        true
-    }
-
-    /// Returns the port for clients' requests to this node.
-    pub fn requests(&mut self, now: Time, wall_ms: u64) -> Requester<'_, D, S> {
-        let wall_ms = self.look_at_clocks(now, wall_ms);
-        Requester::new(self, now, wall_ms)
     }
 
     /// Returns whether clients should be read. Without a leader they should: their requests may

@@ -9,9 +9,11 @@ use quorate_core::{
 };
 use quorate_log::disk::{Disk, Lack};
 use quorate_log::{Log, LogError, ReadDone};
+use quorate_wire::BODY_BYTES_MAX;
 
 use crate::{
     limits::Limits,
+    proposing::batch::OVERHEAD_BYTES,
     storing::reads::{Kind, LogReads, Purpose},
 };
 
@@ -346,4 +348,14 @@ impl<D: Disk> Storing<D> {
     pub(crate) fn short_retry(&self) -> Option<Time> {
         self.log.is_short().then_some(self.short_retry_at)
     }
+}
+
+/// Returns the size of the largest batch: it must fit into one record, and into one frame.
+pub(crate) fn batch_bytes_max<D: Disk>(log: &Log<D>) -> usize {
+    log.record_bytes_max().min(BODY_BYTES_MAX)
+}
+
+/// Returns the size of the largest command that any batch has room for.
+pub(crate) fn largest_command<D: Disk>(log: &Log<D>) -> usize {
+    batch_bytes_max(log).saturating_sub(OVERHEAD_BYTES)
 }

@@ -5,11 +5,8 @@ use quorate_core::value::StreamName;
 use quorate_log::disk::Blocks;
 use quorate_stream::{Denied, Done, How, Info, Name, Retention, Writer, table::Nowhere};
 
-use crate::front::Failure;
-
-/// Chosen by the front to recognise its request; unique among those that are open.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct StreamTag(pub u64);
+use crate::outcome::Failure;
+pub use crate::outcome::StreamTag;
 
 /// Result of a request, or event of a piece that this node owns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

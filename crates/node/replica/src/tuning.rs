@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use quorate_core::{message::Message, node_id::NodeId, record::Class, time::Time};
 use quorate_tuner::{Bounds, Change, Done, Moment, Report, Setting, Settings, Tuner, Turn};
 
-use crate::proposing::origin::{Completed, Totals};
+use crate::counters::{Completed, Totals};
 
 /// Maximum of changes that were not read yet; the oldest make room.
 const CHANGES_MAX: usize = 64;

@@ -19,16 +19,14 @@ use self::{
     nodes::{NodeSession, NodeSessions},
 };
 use crate::{
-    front::{Sequenced, SessionId},
+    outcome::{Sequenced, SessionId},
     proposing::batch::Header,
     service::{MetaChange, Metadata},
 };
 
-pub use codec::Unreadable;
+pub use {clients::OPEN_SEQUENCES_MAX, codec::Unreadable};
 pub(crate) use {clients::Verdict, nodes::Turn};
 
-/// Most sequences open per client session ([session-2]).
-pub const OPEN_SEQUENCES_MAX: u64 = 64;
 /// Set in the number of a registration that is for a node session.
 pub const NODE_SESSION: u64 = 1 << 63;
 

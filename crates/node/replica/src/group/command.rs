@@ -11,8 +11,36 @@ use quorate_core::{
     quorum::QuorumRule,
 };
 
-use super::{As, planner::Goal};
+use super::planner::Goal;
 use crate::fields::Fields;
+
+/// Intended role of a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum As {
+    /// Votes.
+    #[default]
+    Voter,
+    /// Learns, without weight.
+    Learner,
+    /// Votes, and gets no values while it is not needed ([aux-1]).
+    Auxiliary,
+}
+
+impl As {
+    /// Returns the name used on command lines and in documents.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Voter => "voter",
+            Self::Learner => "learner",
+            Self::Auxiliary => "auxiliary",
+        }
+    }
+
+    /// Returns the role of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        [Self::Voter, Self::Learner, Self::Auxiliary].into_iter().find(|role| role.name() == name)
+    }
+}
 
 /// A change of the table.
 #[derive(Clone, Debug, PartialEq, Eq)]

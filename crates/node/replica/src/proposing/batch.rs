@@ -11,7 +11,7 @@
 //! Little-endian. A batch is checked as a whole before any of it is executed, so that every node
 //! executes all of it or nothing.
 
-use crate::front::{Sequenced, SessionId};
+use crate::outcome::{Sequenced, SessionId};
 
 /// Format of this version.
 const FORMAT: u8 = 1;

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use quorate_core::time::Time;
 
 use crate::{
-    front::Tag, limits::COMMAND_OVERHEAD_BYTES, proposing::batch::Entry, stream_front::StreamTag,
+    limits::COMMAND_OVERHEAD_BYTES, outcome::StreamTag, outcome::Tag, proposing::batch::Entry,
 };
 
 /// Requester of a command.

@@ -6,7 +6,7 @@ use quorate_core::{ballot::Ballot, slot::Slot, time::Time, value::BatchName};
 
 use crate::{
     completions::Completions,
-    front::Failure,
+    outcome::Failure,
     payload::Payload,
     proposing::{
         batch::{self, Batch, Entry, Header},

@@ -21,8 +21,10 @@ use quorate_tuner::Anticipation;
 use crate::{
     applying::sessions::{Sessions, Turn},
     completions::Completions,
-    front::{Failure, Tag},
+    counters::{Completed, Totals},
     limits::{COMMAND_OVERHEAD_BYTES, Limits, OPEN_BATCHES_MAX},
+    offers::Offer,
+    outcome::{Failure, Tag},
     payload::Payload,
     pressure,
     proposing::{
@@ -35,39 +37,6 @@ use crate::{
     tuning::moment,
     wake::earliest,
 };
-
-/// Totals of commands taken and batches formed since the start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Totals {
-    /// Commands taken.
-    pub(crate) accepted: u64,
-    /// Batches formed.
-    pub(crate) batches: u64,
-    /// Commands in the batches formed.
-    pub(crate) commands: u64,
-    /// Bytes of the batches formed.
-    pub(crate) bytes: u64,
-}
-
-/// A batch of this process that was executed here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Completed {
-    /// Time when its first command was accepted.
-    pub(crate) accepted_first: Time,
-    /// Time when its last command was accepted.
-    pub(crate) accepted_last: Time,
-    /// Time when the batch was formed.
-    pub(crate) formed: Time,
-    pub(crate) commands: u32,
-    pub(crate) bytes: usize,
-}
-
-/// Something that the leader should propose.
-#[derive(Clone, Debug)]
-pub(crate) struct Offer {
-    pub(crate) value: Value,
-    pub(crate) payload: Option<Payload>,
-}
 
 /// Commands that this node accepted and has not finished.
 #[derive(Debug)]
@@ -528,7 +497,7 @@ impl Origin {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{applying::sessions::NODE_SESSION, front::Completion};
+    use crate::{applying::sessions::NODE_SESSION, outcome::Completion};
 
     const TIMEOUT_MS: u64 = 100;
     const REPEAT_MS: u64 = 20;

@@ -7,7 +7,7 @@ use quorate_core::{node_id::NodeId, time::Time, value::Value};
 use crate::{
     applying::sessions::NODE_SESSION,
     completions::Completions,
-    front::{Failure, SessionId, Tag},
+    outcome::{Failure, SessionId, Tag},
     proposing::batch::Header,
 };
 

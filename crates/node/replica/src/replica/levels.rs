@@ -13,8 +13,8 @@ use super::Replica;
 use crate::{
     group::asking::{Answer, Refused},
     observing::events::Event,
+    offers::Offer,
     plane::Plane,
-    proposing::origin::Offer,
     service::StateMachine,
     status::{LevelOf, LevelStatus},
 };

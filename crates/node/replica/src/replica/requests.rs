@@ -7,7 +7,7 @@ use quorate_log::disk::Disk;
 use super::Replica;
 use crate::{
     frame_clients::FrameClients,
-    front::{Failure, NOBODY, Requests, Sequenced, Tag},
+    front::{Failure, Front, NOBODY, Requests, Sequenced, Tag},
     hops::Hop,
     outlasting::Way,
     proposing::gather::Waiter,
@@ -24,6 +24,31 @@ pub struct Requester<'a, D: Disk, S: StateMachine> {
     pub(super) wall_ms: u64,
     /// Evidence that lets the reported read run.
     evidence: Evidence,
+}
+
+impl<D: Disk, S: StateMachine> Replica<D, S> {
+    /// Reports everything that ended to a front; returns whether there was anything.
+    pub fn deliver(&mut self, now: Time, wall_ms: u64, front: &mut dyn Front) -> bool {
+        let wall_ms = self.look_at_clocks(now, wall_ms);
+        if self.deliver_streams(now, wall_ms, front) {
+            return true;
+        }
+        let Some(mut ended) = self.completions.take() else {
+            return false;
+        };
+        while let Some((completion, evidence)) = ended.next_wanted(&mut self.completions) {
+            let mut requests = Requester::for_read(self, now, wall_ms, evidence);
+            front.completed(completion, &mut requests);
+        }
+        self.completions.recycle(ended);
+        true
+    }
+
+    /// Returns the port for clients' requests to this node.
+    pub fn requests(&mut self, now: Time, wall_ms: u64) -> Requester<'_, D, S> {
+        let wall_ms = self.look_at_clocks(now, wall_ms);
+        Requester::new(self, now, wall_ms)
+    }
 }
 
 impl<'a, D: Disk, S: StateMachine> Requester<'a, D, S> {

@@ -16,7 +16,6 @@ use quorate_log::disk::Disk;
 use quorate_log::{Log, Recovery};
 use quorate_stream::store::{Layout, Place, Store, StoreError, StoreLimits};
 use quorate_tuner::{Bounds, Setting, Settings};
-use quorate_wire::BODY_BYTES_MAX;
 
 use super::{Replica, differing, scrub::since};
 use crate::{
@@ -44,7 +43,7 @@ use crate::{
     service::StateMachine,
     snapshots::{self, Snapshots},
     steering::Steering,
-    storing::Storing,
+    storing::{Storing, batch_bytes_max, largest_command},
     streaming::{Streaming, keeping::Keeping, offering::Offering, open::Cut, owning::Owning},
     tuning::Tuning,
     turns::Turns,
@@ -316,16 +315,6 @@ fn with_bytes(votes: &[Extent]) -> VecDeque<SlotRange> {
         }
     }
     ranges
-}
-
-/// Returns the size of the largest batch: it must fit into one record, and into one frame.
-fn batch_bytes_max<D: Disk>(log: &Log<D>) -> usize {
-    log.record_bytes_max().min(BODY_BYTES_MAX)
-}
-
-/// Returns the size of the largest command that any batch has room for.
-pub(super) fn largest_command<D: Disk>(log: &Log<D>) -> usize {
-    batch_bytes_max(log).saturating_sub(batch::OVERHEAD_BYTES)
 }
 
 /// Limits a command to the bytes that fit a record, in a batch of its own.

@@ -4,12 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use quorate_core::{node_id::NodeId, slot::Slot};
 
-use super::{
-    OPEN_SEQUENCES_MAX,
-    codec::{Key, decode_reply, encode_reply},
+use super::codec::{Key, decode_reply, encode_reply};
+use crate::{
+    fields::Fields,
+    outcome::{Sequenced, SessionId},
 };
-use crate::front::{Sequenced, SessionId};
 
+/// Most sequences open per client session ([session-2]).
+pub const OPEN_SEQUENCES_MAX: u64 = 64;
 /// Overhead of a stored reply beyond its bytes.
 const REPLY_OVERHEAD_BYTES: usize = 64;
 
@@ -39,6 +41,26 @@ pub(super) struct ClientSession {
     pub(super) low: u64,
     /// Executed at or above `low`; `None` when the reply was too much to keep.
     pub(super) done: BTreeMap<u64, Option<Vec<u8>>>,
+}
+
+impl ClientSession {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let (origin, boot, number) = self.request;
+        let mut value = origin.0.to_be_bytes().to_vec();
+        value.extend_from_slice(&boot.to_be_bytes());
+        for word in [number, self.last_slot, self.low] {
+            value.extend_from_slice(&word.to_be_bytes());
+        }
+        value
+    }
+
+    pub(super) fn decode(value: &[u8]) -> Option<Self> {
+        let mut rest = Fields(value);
+        let request = (NodeId(rest.u32()?), rest.u32()?, rest.u64()?);
+        let session =
+            Self { request, last_slot: rest.u64()?, low: rest.u64()?, done: BTreeMap::new() };
+        rest.0.is_empty().then_some(session)
+    }
 }
 
 /// All clients' sessions.

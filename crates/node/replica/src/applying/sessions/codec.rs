@@ -1,12 +1,11 @@
 //! Sessions as bytes: how a persistent service keeps the table, and how it is compared between
 //! nodes.
 
-use std::{collections::BTreeMap, fmt};
+use std::fmt;
 
 use quorate_core::node_id::NodeId;
 
-use super::{clients::ClientSession, nodes::NodeSession};
-use crate::{fields::Fields, front::SessionId};
+use crate::{fields::Fields, outcome::SessionId};
 
 /// Keys under which a persistent service keeps the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -67,51 +66,8 @@ impl Key {
     }
 }
 
-impl NodeSession {
-    pub(super) fn encode(&self) -> Vec<u8> {
-        let mut value = self.boot.to_be_bytes().to_vec();
-        for word in [self.slot, self.number, self.next, self.last_slot] {
-            value.extend_from_slice(&word.to_be_bytes());
-        }
-        value
-    }
-
-    pub(super) fn decode(value: &[u8]) -> Option<Self> {
-        let mut rest = Fields(value);
-        let boot = rest.u32()?;
-        let session = Self {
-            boot,
-            slot: rest.u64()?,
-            number: rest.u64()?,
-            next: rest.u64()?,
-            last_slot: rest.u64()?,
-        };
-        rest.0.is_empty().then_some(session)
-    }
-}
-
-impl ClientSession {
-    pub(super) fn encode(&self) -> Vec<u8> {
-        let (origin, boot, number) = self.request;
-        let mut value = origin.0.to_be_bytes().to_vec();
-        value.extend_from_slice(&boot.to_be_bytes());
-        for word in [number, self.last_slot, self.low] {
-            value.extend_from_slice(&word.to_be_bytes());
-        }
-        value
-    }
-
-    pub(super) fn decode(value: &[u8]) -> Option<Self> {
-        let mut rest = Fields(value);
-        let request = (NodeId(rest.u32()?), rest.u32()?, rest.u64()?);
-        let session =
-            Self { request, last_slot: rest.u64()?, low: rest.u64()?, done: BTreeMap::new() };
-        rest.0.is_empty().then_some(session)
-    }
-}
-
 impl Fields<'_> {
-    fn session(&mut self) -> Option<SessionId> {
+    pub(super) fn session(&mut self) -> Option<SessionId> {
         Some(SessionId { slot: self.u64()?, index: self.u32()? })
     }
 }

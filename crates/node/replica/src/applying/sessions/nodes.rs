@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use quorate_core::{node_id::NodeId, slot::Slot, value::BatchName};
 
 use super::codec::Key;
-use crate::proposing::batch::Header;
+use crate::{fields::Fields, proposing::batch::Header};
 
 /// Whether a batch is executed, and why not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +30,29 @@ pub(super) struct NodeSession {
     pub(super) number: u64,
     pub(super) next: u64,
     pub(super) last_slot: u64,
+}
+
+impl NodeSession {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut value = self.boot.to_be_bytes().to_vec();
+        for word in [self.slot, self.number, self.next, self.last_slot] {
+            value.extend_from_slice(&word.to_be_bytes());
+        }
+        value
+    }
+
+    pub(super) fn decode(value: &[u8]) -> Option<Self> {
+        let mut rest = Fields(value);
+        let boot = rest.u32()?;
+        let session = Self {
+            boot,
+            slot: rest.u64()?,
+            number: rest.u64()?,
+            next: rest.u64()?,
+            last_slot: rest.u64()?,
+        };
+        rest.0.is_empty().then_some(session)
+    }
 }
 
 /// The newest session of each node.
