@@ -12,9 +12,8 @@ use quorate_admin::{
 
 use crate::values::{Number, Unit};
 use crate::{
-    config::address_argument,
+    addresses::{DEFAULT_ADMIN, address_argument},
     output::{Exit, Output, Problem, progress},
-    status::DEFAULT_ADMIN,
     stream::moment,
 };
 

@@ -19,10 +19,9 @@ use quorate_replica::backup::{Bad, Checked, check};
 use serde::Serialize;
 
 use crate::{
-    config::address_argument,
+    addresses::{DEFAULT_ADMIN, address_argument},
     output::{Exit, Output, Problem, progress},
     snapshot::{self, WAIT},
-    status::DEFAULT_ADMIN,
 };
 
 /// A node that sends nothing more for so long does not go on.

@@ -28,10 +28,9 @@ use quorate_replica::{
 };
 
 use crate::{
+    addresses::{DEFAULT_PEER, parse_address},
     output::Problem,
-    scrub::parse_pace,
-    start::DEFAULT_PEER,
-    values::{Number, Unit, must_be, switch},
+    values::{Number, Unit, parse_pace, switch},
 };
 use layers::Layers;
 pub(crate) use settings::StartArgs;
@@ -413,18 +412,6 @@ pub const FLUSH: &str = "between 0 and 1000 ms";
 pub fn parse_flush(text: &str) -> Option<Duration> {
     let ms: f64 = text.parse().ok()?;
     (0.0..=1000.0).contains(&ms).then(|| Duration::from_secs_f64(ms / 1000.0))
-}
-
-/// An address as the value of a flag.
-pub fn address_argument(text: &str) -> Result<String, String> {
-    parse_address(text.trim()).ok_or_else(|| must_be("HOST:PORT", text))
-}
-
-/// `HOST:PORT`, with a host.
-fn parse_address(text: &str) -> Option<String> {
-    let (host, port) = text.rsplit_once(':')?;
-    port.parse::<u16>().ok()?;
-    (!host.is_empty() && !text.chars().any(char::is_whitespace)).then(|| text.to_owned())
 }
 
 /// A name or an address without a port, as it stands before one.

@@ -9,7 +9,8 @@ use quorate_kv::{command::Spec, commands::FAMILIES};
 use serde_json::{Value as Json, json};
 
 use crate::{
-    config::{DEFAULT_CLIENT, address_argument},
+    addresses::address_argument,
+    config::DEFAULT_CLIENT,
     output::{Exit, Output, Problem},
     proof,
 };

@@ -5,6 +5,7 @@
 //! probes; `quorate` hands those over to it, so that people know one name.
 #![forbid(unsafe_code)]
 
+mod addresses;
 mod audit;
 mod backup;
 mod boxes;
@@ -49,9 +50,9 @@ use std::{env, ffi::OsString, process::ExitCode};
 use clap::{CommandFactory as _, Parser, Subcommand, error::ErrorKind};
 use output::{Exit, Output, Problem};
 
-pub use config::{FLUSH, address_argument, parse_flush};
+pub use addresses::{DEFAULT_ADMIN, address_argument};
+pub use config::{FLUSH, parse_flush};
 pub use proof::{Global, certificate, login, prove_by};
-pub use status::DEFAULT_ADMIN;
 
 /// Git commit of the source tree, with `+changes` if its files differed; `None` outside of a
 /// repository.

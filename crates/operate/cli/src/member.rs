@@ -12,9 +12,8 @@ use quorate_core::quorum::QuorumRule;
 use serde::Serialize;
 
 use crate::{
-    config::address_argument,
+    addresses::{DEFAULT_ADMIN, address_argument},
     output::{self, Exit, Output, Problem},
-    status::DEFAULT_ADMIN,
 };
 
 use self::{

@@ -41,8 +41,9 @@ use quorate_wire::Lane;
 use serde::Serialize;
 
 use crate::{
+    addresses::address_argument,
     backup::Report,
-    config::{Service as Speaks, Store, address_argument},
+    config::{Service as Speaks, Store},
     etcd, memory,
     output::{Exit, Output, Problem, progress},
     start::{open_store, store_of},
@@ -226,7 +227,7 @@ impl Task<'_> {
         let cluster = u128::from_le_bytes(quorate::random()?).max(1);
         let nonce = u64::from_le_bytes(quorate::random()?);
         let peer = self.args.peer.clone().or(own);
-        let peer = peer.unwrap_or_else(|| crate::start::DEFAULT_PEER.to_owned());
+        let peer = peer.unwrap_or_else(|| crate::addresses::DEFAULT_PEER.to_owned());
         let group = NewGroup::of(&checked, cluster, &peer)
             .map_err(|error| Problem::new(Exit::Failed, "exhausted", error))?;
         let (_, files) = backup.header().map_err(unreadable)?;

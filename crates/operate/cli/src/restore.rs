@@ -24,11 +24,11 @@ use quorate_replica::backup::{Bad, Checked, NewGroup, check};
 use serde::Serialize;
 
 use crate::{
+    addresses::{DEFAULT_PEER, address_argument},
     backup::Report,
-    config::{Store, address_argument},
+    config::Store,
     etcd,
     output::{Exit, Output, Problem, progress},
-    start::DEFAULT_PEER,
     values::must_be,
 };
 

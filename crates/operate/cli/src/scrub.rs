@@ -12,14 +12,13 @@ use quorate_admin::{
     scrub::{FoundView, ScrubRequest, ScrubView, kinds},
     units::bytes,
 };
-use quorate_replica::scrubbing::{BYTES_PER_SECOND_MIN, report::Fate};
+use quorate_replica::scrubbing::report::Fate;
 
 use crate::{
-    config::address_argument,
+    addresses::{DEFAULT_ADMIN, address_argument},
     output::{Exit, Output, Problem},
     snapshot::{WAIT, status},
-    status::DEFAULT_ADMIN,
-    values::must_be,
+    values::{must_be, parse_pace},
 };
 
 /// Interval of looks at the node.
@@ -46,25 +45,6 @@ pub(crate) struct ScrubArgs {
 fn pace(text: &str) -> Result<u64, String> {
     parse_pace(text)
         .ok_or_else(|| must_be("bytes per second, at least 64 KiB, such as 50MB or 64MiB", text))
-}
-
-/// The same; `None` if it is none, or too slow.
-pub(crate) fn parse_pace(text: &str) -> Option<u64> {
-    const UNITS: [(&str, u64); 7] = [
-        ("KiB", 1 << 10),
-        ("MiB", 1 << 20),
-        ("GiB", 1 << 30),
-        ("kB", 1_000),
-        ("MB", 1_000_000),
-        ("GB", 1_000_000_000),
-        ("", 1),
-    ];
-    let text = text.strip_suffix("/s").unwrap_or(text);
-    let digits = text.find(|c: char| !c.is_ascii_digit());
-    let (count, unit) = text.split_at(digits.unwrap_or(text.len()));
-    let (_, size) = UNITS.iter().find(|(name, _)| *name == unit.trim())?;
-    let pace = count.parse::<u64>().ok()?.checked_mul(*size)?;
-    Some(pace).filter(|pace| *pace >= BYTES_PER_SECOND_MIN)
 }
 
 /// Runs the command.

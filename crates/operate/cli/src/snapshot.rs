@@ -11,9 +11,8 @@ use quorate_admin::{
 };
 
 use crate::{
-    config::address_argument,
+    addresses::{DEFAULT_ADMIN, address_argument},
     output::{Exit, Output, Problem},
-    status::DEFAULT_ADMIN,
 };
 
 /// Longer than a node lets one request wait for a snapshot.

@@ -47,7 +47,6 @@ use crate::{
     stop::Stop,
 };
 
-pub(crate) const DEFAULT_PEER: &str = "127.0.0.1:7451";
 const DEFAULT_STREAM: &str = "127.0.0.1:7453";
 /// Set by a process that starts a node as a part of itself: the node dies with that process.
 pub(crate) const PARENT_VARIABLE: &str = "QUORATE_DIES_WITH_PARENT";

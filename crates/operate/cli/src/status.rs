@@ -21,7 +21,7 @@ use quorate_admin::{
 };
 
 use crate::{
-    config::address_argument,
+    addresses::{DEFAULT_ADMIN, address_argument},
     output::{Exit, Output, Problem, table},
     values::{Number, Unit},
 };
@@ -40,9 +40,6 @@ pub(crate) struct StatusArgs {
           conflicts_with = "watch", value_parser = Number::between(1, 86_400, Unit::Count).argument::<u64>())]
     wait: Option<u64>,
 }
-
-/// Default admin address of a node.
-pub const DEFAULT_ADMIN: &str = "127.0.0.1:7452";
 
 /// Runs the command.
 pub(crate) fn run(args: &StatusArgs, output: Output) -> Result<Exit, Problem> {

@@ -18,9 +18,8 @@ use quorate_client::stream::{Code, Error, Info, Keep, Options, Streams};
 use serde::Serialize;
 
 use crate::{
-    certificate,
-    config::address_argument,
-    login,
+    addresses::address_argument,
+    certificate, login,
     output::{Exit, Output, Problem},
 };
 

@@ -35,10 +35,9 @@ use self::{
 };
 use crate::values::{Number, Unit};
 use crate::{
-    config::address_argument,
+    addresses::{DEFAULT_ADMIN, address_argument},
     output::{Exit, Output, Problem},
     signals,
-    status::DEFAULT_ADMIN,
 };
 
 /// Flags.

@@ -11,9 +11,8 @@ use quorate_admin::{
 
 use crate::values::node_argument;
 use crate::{
-    config::address_argument,
+    addresses::{DEFAULT_ADMIN, address_argument},
     output::{Exit, Output, Problem},
-    status::DEFAULT_ADMIN,
 };
 
 /// Longer than the node itself waits.

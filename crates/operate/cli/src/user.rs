@@ -10,10 +10,9 @@ use quorate_admin::{
 };
 
 use crate::{
-    config::address_argument,
+    addresses::{DEFAULT_ADMIN, address_argument},
     output::{Exit, Output, Problem},
     password,
-    status::DEFAULT_ADMIN,
 };
 
 /// Longer than the node itself waits.

@@ -3,6 +3,7 @@
 use std::{fmt, str::FromStr, time::Duration};
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use quorate_replica::scrubbing::BYTES_PER_SECOND_MIN;
 
 /// Unit of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,6 +150,25 @@ pub(crate) fn refused(error: &clap::Error) -> Option<String> {
     let is_ours = error.kind() == ErrorKind::ValueValidation && why.starts_with("must be ");
     let name = argument.split(' ').next().unwrap_or_default();
     is_ours.then(|| format!("{} {why}", name.trim_matches(['<', '>', '[', ']'])))
+}
+
+/// Parses a pace, in bytes per second; `None` if it is none, or too slow.
+pub(crate) fn parse_pace(text: &str) -> Option<u64> {
+    const UNITS: [(&str, u64); 7] = [
+        ("KiB", 1 << 10),
+        ("MiB", 1 << 20),
+        ("GiB", 1 << 30),
+        ("kB", 1_000),
+        ("MB", 1_000_000),
+        ("GB", 1_000_000_000),
+        ("", 1),
+    ];
+    let text = text.strip_suffix("/s").unwrap_or(text);
+    let digits = text.find(|c: char| !c.is_ascii_digit());
+    let (count, unit) = text.split_at(digits.unwrap_or(text.len()));
+    let (_, size) = UNITS.iter().find(|(name, _)| *name == unit.trim())?;
+    let pace = count.parse::<u64>().ok()?.checked_mul(*size)?;
+    Some(pace).filter(|pace| *pace >= BYTES_PER_SECOND_MIN)
 }
 
 #[cfg(test)]

@@ -9,23 +9,12 @@ use alloc::vec::Vec;
 
 use crate::{
     ballot::Ballot,
-    flow::PEERS_MAX,
-    node_id::{Member, NodeId},
+    message::Question,
+    node_id::{Member, NodeId, PEERS_MAX},
     slot::Slot,
     time::Time,
     voted::Run,
 };
-
-/// "Have you voted in this ballot for everything of your run below this slot, with this sum?"
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Question {
-    /// The ballot.
-    pub ballot: Ballot,
-    /// The first slot that is not asked about.
-    pub to: Slot,
-    /// The ballot's prefix sum at `to`, by the votes of the node that asks.
-    pub check: u64,
-}
 
 /// A member's report about its own run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use crate::{
     ballot::{Ballot, Era},
     dice::mix,
-    node_id::{Member, NodeId},
+    node_id::{Member, NodeId, PEERS_MAX},
     time::Time,
 };
 
@@ -224,7 +224,7 @@ impl Election {
     /// Notes that a member would promise. Returns all that would, if the question still stands.
     pub fn granted(&mut self, ballot: Ballot, by: Member) -> Option<&[Member]> {
         let (_, by_now) = self.pre_vote.as_mut().filter(|(asked, _)| *asked == ballot)?;
-        if !by_now.contains(&by) && by_now.len() < crate::flow::PEERS_MAX {
+        if !by_now.contains(&by) && by_now.len() < PEERS_MAX {
             by_now.push(by);
         }
         Some(by_now)

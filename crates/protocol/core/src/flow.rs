@@ -9,15 +9,12 @@ use crate::{
     ballot::Ballot,
     configuration::Configuration,
     message::Held,
-    node_id::{Member, NodeId},
+    node_id::{Member, NodeId, PEERS_MAX},
     quorum::{MemberSet, Phase},
     reconfigure::Eras,
     slot::Slot,
     time::Time,
 };
-
-/// Most peers that a node keeps track of; more are not talked to.
-pub const PEERS_MAX: usize = 64;
 
 /// Another node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

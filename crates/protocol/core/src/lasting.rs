@@ -10,8 +10,7 @@
 use alloc::vec::Vec;
 
 use crate::{
-    flow::PEERS_MAX,
-    node_id::{Member, NodeId},
+    node_id::{Member, NodeId, PEERS_MAX},
     record::RecordSeq,
     slot::Slot,
     time::Time,

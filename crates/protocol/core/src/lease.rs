@@ -9,7 +9,11 @@
 
 use alloc::vec::Vec;
 
-use crate::{ballot::Ballot, flow::PEERS_MAX, node_id::Member, time::Time};
+use crate::{
+    ballot::Ballot,
+    node_id::{Member, PEERS_MAX},
+    time::Time,
+};
 
 /// Rules for granting and counting leases; the same on all nodes of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -28,12 +28,22 @@ use alloc::vec::Vec;
 use crate::{
     ballot::Ballot,
     class::Class,
-    early::Question,
     lease::Lease,
     node_id::Member,
     slot::{Slot, SlotRange},
     value::Value,
 };
+
+/// "Have you voted in this ballot for everything of your run below this slot, with this sum?"
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Question {
+    /// The ballot.
+    pub ballot: Ballot,
+    /// The first slot that is not asked about.
+    pub to: Slot,
+    /// The ballot's prefix sum at `to`, by the votes of the node that asks.
+    pub check: u64,
+}
 
 /// A vote that an acceptor holds in these slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

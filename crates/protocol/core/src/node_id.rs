@@ -2,6 +2,9 @@
 
 use core::fmt;
 
+/// Most peers that a node keeps track of; more are not talked to.
+pub const PEERS_MAX: usize = 64;
+
 /// A process with an identity that is never reused. Node ids start at 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub u32);

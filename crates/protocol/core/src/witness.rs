@@ -9,9 +9,8 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use crate::{
-    flow::PEERS_MAX,
     level::Level,
-    node_id::{Incarnation, Member, NodeId},
+    node_id::{Incarnation, Member, NodeId, PEERS_MAX},
 };
 
 /// Nodes of releases before this level say nothing of their logs, and are asked nothing ([lie-1]).

@@ -4,12 +4,12 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use quorate_core::{
-    early::Question,
     effect::Refusal,
     lease::Lease,
     level::{Level, Levels},
     message::{
-        Extent, Heartbeat, HeartbeatReply, Message, Phase1b, Phase2a, Phase2b, RingEntry, RingVote,
+        Extent, Heartbeat, HeartbeatReply, Message, Phase1b, Phase2a, Phase2b, Question, RingEntry,
+        RingVote,
     },
     node_id::{Incarnation, Member, NodeId},
     record::Class,

@@ -4,10 +4,11 @@ use alloc::{borrow::Cow, vec::Vec};
 use core::fmt;
 
 use quorate_core::{
-    early::Question,
     effect::Refusal,
     lease::Lease,
-    message::{Extent, Heartbeat, HeartbeatReply, Message, Phase1b, Phase2a, Phase2b, RingEntry},
+    message::{
+        Extent, Heartbeat, HeartbeatReply, Message, Phase1b, Phase2a, Phase2b, Question, RingEntry,
+    },
     node_id::Member,
     record::Class,
     ring::RING_MAX,

@@ -6,7 +6,7 @@ use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 use quorate_replica::defaults;
 
 use super::DEFAULT_CLIENT;
-use crate::status::DEFAULT_ADMIN;
+use crate::addresses::DEFAULT_ADMIN;
 
 /// A setting: `--name`, `QUORATE_NAME`, and the key `name` of the file.
 pub(super) struct Setting {

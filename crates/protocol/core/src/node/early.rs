@@ -5,10 +5,9 @@ use super::Node;
 use crate::{
     ballot::Ballot,
     configuration::Voter,
-    early::Question,
     effect::{Effect, Effects},
     flow::Peer,
-    message::Message,
+    message::{Message, Question},
     node_id::NodeId,
     quorum::Phase,
     slot::{Slot, SlotRange},

@@ -5,12 +5,12 @@ use quorate_core::dice::Dice;
 use quorate_core::{
     ballot::{Ballot, Era},
     configuration::Change,
-    early::Question,
     effect::Refusal,
     lease::Lease,
     level::{Level, Levels},
     message::{
-        Extent, Heartbeat, HeartbeatReply, Message, Phase1b, Phase2a, Phase2b, RingEntry, RingVote,
+        Extent, Heartbeat, HeartbeatReply, Message, Phase1b, Phase2a, Phase2b, Question, RingEntry,
+        RingVote,
     },
     node_id::{Incarnation, Member, NodeId},
     quorum::QuorumRule,
