@@ -13,9 +13,9 @@ use quorate_replica::service::{MetaChange, Metadata};
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::{
-    commands::waiting::Attempt,
+    commands::waiting::attempt::Attempt,
     encode::{Decoder, Encoder, Fault, Malformed},
-    store::{Version, collection::Kind},
+    store::{collection::Kind, places::Version},
 };
 
 /// Most clients that may wait, and most bytes of what they wait for.

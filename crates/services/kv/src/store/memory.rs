@@ -11,6 +11,7 @@ use quorate_core::slot::Slot;
 use quorate_replica::service::{Health, Imaged, LoadError, MetaChange};
 
 use self::{image::Image, rows::Collections};
+use super::meter::Meter;
 use super::{
     Bytes, Entry, Metadata, Of, Old, Overdue, Position, Span, Stamp, Store, Visit, VisitRow,
     collection::{Id, id_in, next_in},
@@ -19,7 +20,7 @@ use super::{
     removals::Removals,
     table::{Record, Table},
 };
-use crate::{commands::visits::Meter, key::Key};
+use crate::key::Key;
 
 /// Bytes up to which the data removed by a flush is freed at once.
 const FLUSHED_AT_ONCE: u64 = 1 << 20;

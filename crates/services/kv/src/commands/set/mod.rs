@@ -370,7 +370,7 @@ fn encode_sdiffstore(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refus
 fn encode_sintercard(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
     let (keys, limit) = elements::card(r)?;
     out.byte(Op::SInterCard as u8).count(limit);
-    elements::write_keys(&keys, out);
+    out.keys(&keys);
     Ok(())
 }
 

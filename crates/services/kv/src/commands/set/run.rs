@@ -5,16 +5,16 @@ use std::{collections::BTreeSet, ops::ControlFlow};
 use super::How;
 use crate::{
     commands::{
-        COPIED_BYTES_MAX, chance, elements,
+        budget::{CHANGED_ROW, COPIED_BYTES_MAX},
+        chance, elements,
         events::class,
         rows::{Change, View, cost, each_placed, placed, view},
         state::{Items, Reading, TOO_LARGE, Writing, WrongType},
-        visits::{CHANGED_ROW, Meter},
     },
     encode::{Decoder, Fault, Keys, Malformed},
     op::REPLY_BYTES_MAX,
     resp::reply::Reply,
-    store::{Position, Store, collection::Kind},
+    store::{Position, Store, collection::Kind, meter::Meter},
 };
 
 impl How {

@@ -7,7 +7,7 @@ use super::Order;
 use crate::{
     commands::{
         events::class,
-        list::End,
+        list::end::End,
         lock::is_lock,
         rows::{Change, View, cost, each_placed, placed},
         score::Score,
