@@ -2,6 +2,8 @@
 //!
 //! Commands that it answers itself are in `local`, numbered commands are in `session`.
 
+mod attached;
+mod checking;
 mod local;
 mod login;
 mod quiet;
@@ -13,16 +15,17 @@ use quorate_access::Role;
 use quorate_core::{record::Class, time::Time};
 use quorate_replica::front::{ConnectionId, Failure, Requests, SessionId, State as Moment, Tag};
 
-use self::{login::Checking, quiet::Quiet, session::Attached};
+use self::{attached::Attached, checking::Checking, quiet::Quiet};
 use super::{
     access::{self, Login, Standing},
     asked::{Freshness, Read, Write},
+    buffers::fresh,
     channels::{self, Heard, Names, Published, SPACES, Subscriptions},
     monitor,
     order::{OUTPUT_BYTES_HARD, Order, Own},
-    refusals::{FULL, failure_text, too_big},
+    refusals::{FULL, failure_text, printable, too_big},
     roster::Seat,
-    shared::{Shared, fresh},
+    shared::Shared,
     tally::Stamp,
     transaction::{Multi, Watching},
 };
@@ -636,7 +639,7 @@ impl Connection {
         }
         self.order.stamp = shared.tally.calls(number);
         if shared.monitors.any() {
-            monitor::show(self.seat, spec, arguments, shared);
+            shared.show(self.seat, spec, arguments);
         }
         let place = self.order.end();
         self.execute(spec, arguments, shared, requests);
@@ -897,8 +900,4 @@ pub(super) fn starts_http(words: &Arguments<'_>) -> bool {
 /// header that every request has before its body.
 const fn is_of_http(word: &[u8]) -> bool {
     word.eq_ignore_ascii_case(b"post") || word.eq_ignore_ascii_case(b"host:")
-}
-
-pub(super) fn printable(byte: u8) -> char {
-    if byte.is_ascii_graphic() && byte != b'\'' { char::from(byte) } else { '?' }
 }

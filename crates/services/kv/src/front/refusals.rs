@@ -60,3 +60,8 @@ pub(super) fn failure_text(failure: Failure) -> &'static str {
 pub(super) fn too_big(bytes_max: usize) -> String {
     format!("TOOBIG not executed: a command may have {bytes_max} bytes (--command-max)")
 }
+
+/// A byte of a client's word, as an error quotes it.
+pub(super) fn printable(byte: u8) -> char {
+    if byte.is_ascii_graphic() && byte != b'\'' { char::from(byte) } else { '?' }
+}
