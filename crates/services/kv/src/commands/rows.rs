@@ -167,20 +167,20 @@ impl<'w, 'a> Change<'w, 'a> {
     }
 
     /// Sets a row that accompanies that of an element.
-    pub(super) fn put_beside(&mut self, name: &[u8], value: &[u8]) {
+    pub(super) fn put_extra(&mut self, name: &[u8], value: &[u8]) {
         self.state.store.put_row(self.header.id, name, value);
     }
 
     /// Removes one.
-    pub(super) fn remove_beside(&mut self, name: &[u8]) {
+    pub(super) fn remove_extra(&mut self, name: &[u8]) {
         self.state.store.remove_row(self.header.id, name);
     }
 
     /// Takes a field's deadline away; gives it.
     pub(super) fn untime(&mut self, name: &[u8]) -> Option<u64> {
         let deadline = self.view().deadline_of(name)?;
-        self.remove_beside(&by_field(name));
-        self.remove_beside(&by_time(deadline, name));
+        self.remove_extra(&by_field(name));
+        self.remove_extra(&by_time(deadline, name));
         if let Some(timed) = &mut self.header.timed {
             timed.fields = timed.fields.saturating_sub(1);
         }
@@ -190,8 +190,8 @@ impl<'w, 'a> Change<'w, 'a> {
     /// Ends a field that is there then.
     pub(super) fn end_at(&mut self, name: &[u8], deadline: u64) {
         self.untime(name);
-        self.put_beside(&by_field(name), &deadline.to_le_bytes());
-        self.put_beside(&by_time(deadline, name), b"");
+        self.put_extra(&by_field(name), &deadline.to_le_bytes());
+        self.put_extra(&by_time(deadline, name), b"");
         let timed = self.header.timed.get_or_insert_default();
         timed.next = match timed.fields {
             0 => deadline,

@@ -285,7 +285,7 @@ impl Connection {
         };
         shared.forbidden += 1;
         let text = self.login.refusal(standing, name);
-        self.order.stamp = Stamp::NOBODY;
+        self.order.stamp = Stamp::NO_COMMAND;
         self.order.silent = false;
         self.refuse(&text, shared);
         self.stop_monitoring(shared);
@@ -601,7 +601,7 @@ impl Connection {
         shared: &mut Shared,
         requests: &mut dyn Requests,
     ) {
-        self.order.stamp = Stamp::NOBODY;
+        self.order.stamp = Stamp::NO_COMMAND;
         self.order.silent = self.quiet.next();
         let Some((number, spec)) = shared.find(arguments.at(0)) else {
             if is_of_http(arguments.at(0)) {
@@ -808,7 +808,7 @@ impl Connection {
 
     /// Refuses a request that is too large to be parsed.
     pub(super) fn refuse_unread(&mut self, text: &str, shared: &mut Shared) {
-        self.order.stamp = Stamp::NOBODY;
+        self.order.stamp = Stamp::NO_COMMAND;
         self.order.silent = self.quiet.next();
         self.refuse(text, shared);
     }
@@ -838,7 +838,7 @@ impl Connection {
 
     /// Sends an error, in its place among the replies; then the connection closes.
     pub(super) fn end_with(&mut self, text: &str, shared: &mut Shared) {
-        self.order.stamp = Stamp::NOBODY;
+        self.order.stamp = Stamp::NO_COMMAND;
         self.order.silent = false;
         shared.fresh_reply().error(text);
         self.answer(shared);

@@ -80,13 +80,13 @@ pub use self::{
     failure::{Failure, StoreError, gets_over_panics_here},
     writer::Delays,
 };
-use super::meter::Meter;
 use super::{
     Bytes, Entry, Metadata, Of, Old, Overdue, Position, Span, Stamp, Store, Visit, VisitRow,
     collection::{Id, NAME_BYTES_MAX, id_in, next_in},
     dead::Dead,
     image::{Part, records},
     merge::Merge,
+    meter::Meter,
     removals::Removals,
     table::Record,
 };

@@ -11,12 +11,12 @@ use quorate_core::slot::Slot;
 use quorate_replica::service::{Health, Imaged, LoadError, MetaChange};
 
 use self::{image::Image, rows::Collections};
-use super::meter::Meter;
 use super::{
     Bytes, Entry, Metadata, Of, Old, Overdue, Position, Span, Stamp, Store, Visit, VisitRow,
     collection::{Id, id_in, next_in},
     dead::Dead,
     image::Part,
+    meter::Meter,
     removals::Removals,
     table::{Record, Table},
 };

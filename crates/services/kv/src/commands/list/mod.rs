@@ -4,7 +4,6 @@ pub(super) mod end;
 pub(super) mod run;
 
 use self::end::End;
-
 use crate::{
     command::{Doc, NOT_AN_INTEGER, READS, Refusal, Request, SYNTAX, Spec, WRITES},
     commands::{

@@ -2,6 +2,7 @@
 
 mod run;
 
+use self::run::How;
 use crate::{
     command::{Doc, READS, Refusal, Request, SYNTAX, Spec, WRITES},
     commands::{
@@ -254,14 +255,6 @@ const COMMANDS: &[Spec] = &[
         ).differs("every member that is there throughout comes exactly once"),
     ),
 ];
-
-/// Set operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum How {
-    Intersection = 0,
-    Union = 1,
-    Difference = 2,
-}
 
 fn encode_sadd(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
     out.byte(Op::SAdd as u8).bytes(r.at(0));

@@ -2,7 +2,6 @@
 
 use std::{collections::BTreeSet, ops::ControlFlow};
 
-use super::How;
 use crate::{
     commands::{
         budget::{CHANGED_ROW, COPIED_BYTES_MAX},
@@ -16,6 +15,14 @@ use crate::{
     resp::reply::Reply,
     store::{Position, Store, collection::Kind, meter::Meter},
 };
+
+/// Set operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum How {
+    Intersection = 0,
+    Union = 1,
+    Difference = 2,
+}
 
 impl How {
     fn decode(from: &mut Decoder<'_>) -> Result<Self, Malformed> {

@@ -3,7 +3,7 @@
 
 use std::{borrow::Cow, cmp::Ordering, ops::ControlFlow};
 
-use super::Order;
+use super::order::Order;
 use crate::{
     commands::{
         events::class,

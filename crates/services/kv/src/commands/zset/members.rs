@@ -33,9 +33,9 @@ impl Change<'_, '_> {
     /// Gives a member a score, in the place of the one that it had.
     pub(super) fn score(&mut self, member: &[u8], old: Option<Score>, new: Score) {
         if let Some(old) = old {
-            self.remove_beside(&order_row(member, old));
+            self.remove_extra(&order_row(member, old));
         }
-        self.put_beside(&order_row(member, new), b"");
+        self.put_extra(&order_row(member, new), b"");
         let length = old.map(|_| Score::BYTES);
         let score = new.kept().to_bytes();
         self.put_known(&placed(MEMBER, member), &score, length);
@@ -43,7 +43,7 @@ impl Change<'_, '_> {
 
     /// Removes a member that has this score.
     pub(super) fn drop_member(&mut self, member: &[u8], score: Score) {
-        self.remove_beside(&order_row(member, score));
+        self.remove_extra(&order_row(member, score));
         self.remove_known(&placed(MEMBER, member), Score::BYTES);
     }
 }

@@ -105,7 +105,7 @@ impl Connection {
             // [less-6] Replies here report the effect of a command, and that is known when it is
             // decided.
             b"volatile" if requests.status().class == Class::Durable => {
-                let text = "ERR the cluster is durable, and a reply tells what a command did: nobody knows that before it is \
+                let text = "ERR the cluster is durable, and a reply tells what a command did: that is not known before it is \
                     decided, and no read shows it";
                 return self.reply(shared, |r| r.error(text));
             }
