@@ -3,10 +3,7 @@
 //! Lengths and counts are LEB128, deadlines and slots eight bytes little-endian. These bytes live
 //! as long as the log does: a layout never changes under the same operation number.
 
-use crate::{
-    commands::visits::TOO_MANY,
-    key::{FIELD_BYTES_MAX, FIELD_TOO_LONG, KEY_TOO_LONG, Key, TooLong},
-};
+use crate::key::{FIELD_BYTES_MAX, FIELD_TOO_LONG, KEY_TOO_LONG, Key, TooLong};
 
 /// The bytes are not a command. Deterministic: every node says so of the same bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +32,10 @@ impl Fault {
             Self::Malformed => "ERR malformed command",
             Self::KeyTooLong => KEY_TOO_LONG,
             Self::FieldTooLong => FIELD_TOO_LONG,
-            Self::Visits => TOO_MANY,
+            Self::Visits => {
+                "TOOBIG not executed: a command may take 1048576 visits of elements (docs/commands.md); \
+    ask for fewer elements, or go step by step as with SCAN"
+            }
             Self::Budget => {
                 // Not BUSY: within a session this is the number's reply forever.
                 "TOOBIG not executed: commands that are under way together may copy 256 MiB within \
@@ -98,6 +98,15 @@ impl Encoder<'_> {
     pub fn bytes(&mut self, value: &[u8]) -> &mut Self {
         self.length(value.len());
         self.0.extend_from_slice(value);
+        self
+    }
+
+    /// Keys as a list.
+    pub fn keys(&mut self, keys: &[&[u8]]) -> &mut Self {
+        self.length(keys.len());
+        for key in keys {
+            self.bytes(key);
+        }
         self
     }
 }

@@ -15,9 +15,6 @@ use crate::{
 /// Keys and fields that one command removes, by the time since the first of them ended: keys that
 /// are set faster than they are removed must not fill the memory.
 const BITES: [(u64, usize); 3] = [(10_000, 256), (60_000, 1024), (u64::MAX, 4096)];
-/// Most of them that a command removes, whatever it says.
-pub(crate) const BITE_MAX: usize = 4096;
-
 /// Returns the command that a leader should propose now, if there is something to remove.
 pub(crate) fn sweep(store: &dyn Store) -> Option<Vec<u8>> {
     let mut first: Option<u64> = None;

@@ -13,9 +13,9 @@ use quorate_replica::service::{MetaChange, Metadata};
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::{
-    commands::waiting::Attempt,
+    commands::waiting::attempt::Attempt,
     encode::{Decoder, Encoder, Fault, Malformed},
-    store::{Version, collection::Kind},
+    store::{collection::Kind, places::Version},
 };
 
 /// Most clients that may wait, and most bytes of what they wait for.
@@ -428,7 +428,7 @@ impl Waits {
         self.enter(since, wait).map_err(|_| "more clients wait than may")
     }
 
-    /// The last sign of anybody.
+    /// The last sign of any client.
     pub fn newest(&self) -> Option<u64> {
         self.waits.values().map(|wait| wait.sign.slot).max()
     }
@@ -602,7 +602,7 @@ mod tests {
         let stirred: Vec<&[u8]> = waits.stirred_from(b"").collect();
         assert_eq!(stirred, [b"k7"]);
         waits.stir(b"k8");
-        waits.stir(b"nobody waits for it");
+        waits.stir(b"no client waits for it");
         assert_eq!(waits.stirred.len(), 2);
     }
 }

@@ -6,11 +6,15 @@
 //! until it is committed, on every node, and again at each replay; without a bound, one batch could
 //! end them all, for good.
 
-use super::visits::VISITS_MAX;
 use crate::{encode::Fault, store::Entry};
 
 /// Most bytes that the commands of one batch may copy. Replicated: the same on every node, forever.
 pub const COPIED_BYTES_MAX: usize = 256 << 20;
+
+/// Most visits of a command. Replicated: the same on every node, forever.
+pub const VISITS_MAX: u64 = 1 << 20;
+/// Cost of changing a row, in visits.
+pub(super) const CHANGED_ROW: u64 = 4;
 
 /// Most visits of the commands of one batch: a heavy one has a batch of its own, unless what it
 /// visits has grown. Replicated.

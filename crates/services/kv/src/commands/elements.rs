@@ -9,7 +9,7 @@ use super::{
     family::{Family, Operation},
     rows::{Change, View, each_stored, lock_record, member_of, placed, view},
     state::{Items, Reading, TOO_LARGE, Writing, too_large},
-    zset,
+    zset::members::{MEMBER, score_text},
 };
 use crate::{
     command::{NOT_AN_INTEGER, Refusal, Request, SYNTAX},
@@ -44,7 +44,7 @@ pub(super) const OUT_OF_LONG: &str =
 /// Returns the prefix of the names of this kind's members, if those are ordered by their positions.
 pub(super) const fn prefix(kind: Kind) -> &'static [u8] {
     match kind {
-        Kind::Zset => zset::MEMBER,
+        Kind::Zset => MEMBER,
         _ => b"",
     }
 }
@@ -164,7 +164,7 @@ fn scan(from: &mut Decoder<'_>, state: &Reading<'_>, reply: &mut Reply<'_>) -> R
                 page.next().bulk(member);
                 match kind {
                     Kind::Hash => page.next().bulk(value),
-                    Kind::Zset => page.next().bulk(zset::score_text(value).as_bytes()),
+                    Kind::Zset => page.next().bulk(score_text(value).as_bytes()),
                     _ => {}
                 }
             }
@@ -403,14 +403,6 @@ pub(super) fn pop_count(r: &Request<'_>, at: usize) -> Result<u64, Refusal> {
             Ok(count.ok_or("ERR count should be greater than 0")?)
         }
         _ => Err(SYNTAX.into()),
-    }
-}
-
-/// Encodes keys as a list.
-pub(super) fn write_keys(keys: &[&[u8]], out: &mut Encoder<'_>) {
-    out.length(keys.len());
-    for key in keys {
-        out.bytes(key);
     }
 }
 

@@ -7,17 +7,12 @@
 
 use std::ops::ControlFlow;
 
-use super::{
-    events::class,
-    rows::{Change, View},
-    state::Writing,
-    transactions::Seen,
-};
+use super::{events::class, state::Writing, view::View};
 use crate::{
     key::Key,
     store::{
-        Of, Position, Span, Stamp, Store,
-        collection::{Header, Kind, Timed},
+        Bytes, Of, Span, Stamp, Store,
+        collection::{Header, Timed},
     },
 };
 
@@ -29,11 +24,11 @@ const BY_TIME: [u8; 7] = [0, 0, 0, 0, 0, 0, 1];
 /// No row of a deadline comes here.
 const BEHIND: [u8; 7] = [0, 0, 0, 0, 0, 0, 2];
 
-fn by_field(name: &[u8]) -> Vec<u8> {
+pub(super) fn by_field(name: &[u8]) -> Vec<u8> {
     [&BY_FIELD, name].concat()
 }
 
-fn by_time(deadline: u64, name: &[u8]) -> Vec<u8> {
+pub(super) fn by_time(deadline: u64, name: &[u8]) -> Vec<u8> {
     [&BY_TIME[..], &deadline.to_be_bytes(), name].concat()
 }
 
@@ -47,7 +42,20 @@ fn parse(by_time: &[u8]) -> (u64, &[u8]) {
     (u64::from_be_bytes(bytes), name)
 }
 
-impl View<'_> {
+impl<'s> View<'s> {
+    /// The row of an element, if that is there.
+    pub(super) fn row(&self, name: &[u8]) -> Option<Bytes<'s>> {
+        if self.has_ended() && self.is_over(name) {
+            return None;
+        }
+        self.stored_row(name)
+    }
+
+    /// Elements.
+    pub(super) fn count(&self) -> u64 {
+        self.header.count.saturating_sub(self.ended())
+    }
+
     /// Returns whether some of its fields have deadlines.
     fn is_timed(&self) -> bool {
         self.header.timed.is_some_and(|timed| timed.fields > 0)
@@ -113,45 +121,6 @@ impl View<'_> {
     }
 }
 
-impl Change<'_, '_> {
-    /// Takes a field's deadline away; gives it.
-    pub(super) fn untime(&mut self, name: &[u8]) -> Option<u64> {
-        let deadline = self.view().deadline_of(name)?;
-        self.remove_beside(&by_field(name));
-        self.remove_beside(&by_time(deadline, name));
-        if let Some(timed) = &mut self.header.timed {
-            timed.fields = timed.fields.saturating_sub(1);
-        }
-        Some(deadline)
-    }
-
-    /// Ends a field that is there then.
-    pub(super) fn end_at(&mut self, name: &[u8], deadline: u64) {
-        self.untime(name);
-        self.put_beside(&by_field(name), &deadline.to_le_bytes());
-        self.put_beside(&by_time(deadline, name), b"");
-        let timed = self.header.timed.get_or_insert_default();
-        timed.next = match timed.fields {
-            0 => deadline,
-            _ => timed.next.min(deadline),
-        };
-        timed.fields += 1;
-    }
-
-    /// Removes the row of a field that does not exist any more, if there is one.
-    pub(super) fn bury(&mut self, name: &[u8]) {
-        if !self.view().has_ended() || !self.view().is_over(name) {
-            return;
-        }
-        self.untime(name);
-        let old = self.view().stored_row(name).map(|old| old.len());
-        if let Some(old) = old {
-            self.remove_known(name, old);
-            self.event(class::HASH, "hexpired");
-        }
-    }
-}
-
 /// Returns the header of a collection after a change, and its deadline; `own` is the key's own
 /// deadline.
 pub(super) fn settled(
@@ -176,24 +145,6 @@ pub(super) fn settled(
     let is_timed = timed.fields > 0 || timed.removed > 0;
     let timed = is_timed.then_some(timed);
     (Header { timed, ..header }, end)
-}
-
-/// Returns what WATCH sees of a key. A field or key that ends is a change, and its removal is none.
-pub(super) fn seen(store: &dyn Store, key: Key<'_>) -> Seen {
-    let entry = store.stored(key);
-    let Some(entry) = entry.as_ref().filter(|entry| entry.exists_at(store.time())) else {
-        let removed = store.removals().version(Position::of(key.bytes()));
-        let ended = entry.map_or(removed, |entry| entry.version);
-        return Seen::absent(removed.max(ended));
-    };
-    let mut ended = 0_u64;
-    if entry.kind == Kind::Hash
-        && let Some(header) = Header::from_bytes(&entry.value)
-        && let Some(timed) = header.timed
-    {
-        ended = View { store, header }.ended().saturating_add(timed.removed);
-    }
-    Seen { slot: entry.version.slot, index: u64::from(entry.version.index) | ended << u32::BITS }
 }
 
 /// Removes up to `most` fields that do not exist any more, of the hashes first whose fields ended

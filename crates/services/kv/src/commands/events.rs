@@ -17,20 +17,20 @@ use crate::{
 
 /// Classes of events, and the two forms of notification. The numbers are not visible outside.
 pub(super) mod class {
-    pub(in crate::commands) const KEYSPACE: u32 = 1 << 0;
-    pub(in crate::commands) const KEYEVENT: u32 = 1 << 1;
-    pub(in crate::commands) const GENERIC: u32 = 1 << 2;
-    pub(in crate::commands) const STRING: u32 = 1 << 3;
-    pub(in crate::commands) const LIST: u32 = 1 << 4;
-    pub(in crate::commands) const SET: u32 = 1 << 5;
-    pub(in crate::commands) const HASH: u32 = 1 << 6;
-    pub(in crate::commands) const ZSET: u32 = 1 << 7;
-    pub(in crate::commands) const EXPIRED: u32 = 1 << 8;
-    pub(in crate::commands) const NEW: u32 = 1 << 9;
+    pub(crate) const KEYSPACE: u32 = 1 << 0;
+    pub(crate) const KEYEVENT: u32 = 1 << 1;
+    pub(crate) const GENERIC: u32 = 1 << 2;
+    pub(crate) const STRING: u32 = 1 << 3;
+    pub(crate) const LIST: u32 = 1 << 4;
+    pub(crate) const SET: u32 = 1 << 5;
+    pub(crate) const HASH: u32 = 1 << 6;
+    pub(crate) const ZSET: u32 = 1 << 7;
+    pub(crate) const EXPIRED: u32 = 1 << 8;
+    pub(crate) const NEW: u32 = 1 << 9;
     // There is nothing of these here: no key is evicted, and there are no streams and no modules.
-    pub(in crate::commands) const EVICTED: u32 = 1 << 10;
-    pub(in crate::commands) const STREAM: u32 = 1 << 11;
-    pub(in crate::commands) const MODULE: u32 = 1 << 12;
+    pub(crate) const EVICTED: u32 = 1 << 10;
+    pub(crate) const STREAM: u32 = 1 << 11;
+    pub(crate) const MODULE: u32 = 1 << 12;
 }
 
 use class::{

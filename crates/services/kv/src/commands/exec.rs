@@ -2,14 +2,12 @@
 
 use crate::{
     commands::{
-        ends::seen,
         execute,
         state::{Writing, too_large},
-        transactions::Seen,
+        transactions::{seen, watched},
         visits::execute_bounded,
     },
-    encode::{Decoder, Fault, List},
-    key::Key,
+    encode::{Decoder, Fault},
     op::Op,
     resp::reply::{NULL_ARRAY, Reply},
 };
@@ -50,19 +48,6 @@ pub fn exec(
         large = large || too_large(reply, start);
     }
     Ok(())
-}
-
-fn watched<'a>(from: &mut Decoder<'a>) -> Result<(Key<'a>, Seen), Fault> {
-    let key = from.key()?;
-    Ok((key, Seen { slot: from.word()?, index: from.count()? }))
-}
-
-/// Returns the commands of a transaction.
-pub(super) fn commands(mut from: Decoder<'_>) -> Option<List<'_>> {
-    for _ in 0..from.length().ok()? {
-        watched(&mut from).ok()?;
-    }
-    from.list().ok()
 }
 
 /// [watch-4] Returns whether a command is a transaction with versions of absent keys.

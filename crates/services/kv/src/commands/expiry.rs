@@ -11,7 +11,6 @@ use crate::{
         state::{Reading, Writing},
     },
     encode::{Decoder, Encoder, Fault},
-    expiry::BITE_MAX,
     key::Key,
     op::{Deadline, Op},
     resp::{integer::parse_integer, reply::Reply},
@@ -225,14 +224,14 @@ pub(super) mod condition {
     pub(super) const LT: u8 = 8;
 
     /// Returns the condition with this name; 0: there is none.
-    pub(in crate::commands) fn of(name: &[u8]) -> u8 {
+    pub(crate) fn of(name: &[u8]) -> u8 {
         let names = [(&b"nx"[..], NX), (b"xx", XX), (b"gt", GT), (b"lt", LT)];
         let found = names.iter().find(|(word, _)| name.eq_ignore_ascii_case(word));
         found.map_or(0, |(_, flag)| *flag)
     }
 
     /// Returns whether `new` may replace `old`.
-    pub(in crate::commands) fn holds(flags: u8, old: Option<u64>, new: Deadline) -> bool {
+    pub(crate) fn holds(flags: u8, old: Option<u64>, new: Deadline) -> bool {
         // No deadline is later than every deadline; one in the past is earlier than every other.
         let order = old.unwrap_or(u64::MAX);
         let new_order = match new {
@@ -411,6 +410,9 @@ pub(super) fn ttl(
 pub fn encode_sweep(keys: u64, out: &mut Encoder<'_>) {
     out.byte(Op::Sweep as u8).count(keys);
 }
+
+/// Most keys and fields that a command removes, whatever it says.
+const BITE_MAX: usize = 4096;
 
 /// Removes keys and fields that ended; clients see no difference.
 pub(super) fn sweep(

@@ -37,6 +37,7 @@ pub mod sort;
 pub mod state;
 pub mod strings;
 pub mod transactions;
+mod view;
 pub mod visits;
 pub mod waiting;
 pub mod zset;

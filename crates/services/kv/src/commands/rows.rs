@@ -5,19 +5,20 @@
 
 use std::ops::ControlFlow;
 
+pub(super) use super::view::{View, lock_record, view};
 use super::{
-    ends::settled,
+    ends::{by_field, by_time, settled},
     events::class,
-    lock::is_lock,
-    state::{WRONG_TYPE, Writing, WrongType},
+    state::{Writing, WrongType},
+    view::entry,
 };
 use crate::{
     encode::Fault,
     key::Key,
     resp::reply::Reply,
     store::{
-        Bytes, Entry, Position, Span, Store, VisitRow,
-        collection::{Header, Kind, NAME_BYTES_MAX, Timed},
+        Position, Span, VisitRow,
+        collection::{Header, Kind, Timed},
     },
 };
 
@@ -31,82 +32,6 @@ const COPIED_ROWS: usize = 1024;
 pub(super) fn cost(rows: u64, bytes: u64) -> usize {
     let cost = rows.saturating_mul(ROW_BYTES).saturating_add(bytes);
     usize::try_from(cost).unwrap_or(usize::MAX)
-}
-
-/// A collection as it stands.
-#[derive(Clone, Copy)]
-pub(super) struct View<'s> {
-    pub(super) store: &'s dyn Store,
-    pub(super) header: Header,
-}
-
-impl<'s> View<'s> {
-    /// The collection at a key, if it has one of this kind.
-    pub(super) fn at(store: &'s dyn Store, key: Key<'_>, kind: Kind) -> Option<Self> {
-        let entry = store.get(key).filter(|entry| entry.kind == kind)?;
-        let header = Header::from_bytes(&entry.value)?;
-        Some(View { store, header })
-    }
-
-    /// The row of an element, if that is there.
-    pub(super) fn row(&self, name: &[u8]) -> Option<Bytes<'s>> {
-        if self.has_ended() && self.is_over(name) {
-            return None;
-        }
-        self.stored_row(name)
-    }
-
-    /// A row, whether its element exists or is only stored. No row has a name that is too long.
-    pub(super) fn stored_row(&self, name: &[u8]) -> Option<Bytes<'s>> {
-        if name.len() > NAME_BYTES_MAX {
-            return None;
-        }
-        self.store.meter().spend(2);
-        self.store.row(self.header.id, name)
-    }
-
-    /// Visits rows.
-    pub(super) fn rows(&self, span: Span<'_>, visit: &mut VisitRow<'_>) {
-        self.store.rows(self.header.id, span, visit);
-    }
-
-    /// Elements.
-    pub(super) fn count(&self) -> u64 {
-        self.header.count.saturating_sub(self.ended())
-    }
-}
-
-/// Returns the entry of a key for a command on this kind.
-pub(super) fn entry<'s>(
-    store: &'s dyn Store,
-    key: Key<'_>,
-    kind: Kind,
-    reply: &mut Reply<'_>,
-) -> Result<Option<Entry<'s>>, WrongType> {
-    let entry = store.get(key);
-    if entry.as_ref().is_some_and(|entry| entry.kind != kind) {
-        reply.error(WRONG_TYPE);
-        return Err(WrongType);
-    }
-    Ok(entry)
-}
-
-/// The collection at a key, if there is one.
-pub(super) fn view<'s>(
-    store: &'s dyn Store,
-    key: Key<'_>,
-    kind: Kind,
-    reply: &mut Reply<'_>,
-) -> Result<Option<View<'s>>, WrongType> {
-    let entry = entry(store, key, kind, reply)?;
-    let header = entry.and_then(|entry| Header::from_bytes(&entry.value));
-    Ok(header.map(|header| View { store, header }))
-}
-
-/// Returns the lock record of a key, which commands that read hashes see as a hash of one field.
-pub(super) fn lock_record<'s>(store: &'s dyn Store, key: Key<'_>) -> Option<Bytes<'s>> {
-    let entry = store.get(key)?;
-    (entry.kind == Kind::String && is_lock(&entry.value)).then_some(entry.value)
 }
 
 /// A collection that a command changes. What it did to rows belongs to the key once
@@ -242,13 +167,50 @@ impl<'w, 'a> Change<'w, 'a> {
     }
 
     /// Sets a row that accompanies that of an element.
-    pub(super) fn put_beside(&mut self, name: &[u8], value: &[u8]) {
+    pub(super) fn put_extra(&mut self, name: &[u8], value: &[u8]) {
         self.state.store.put_row(self.header.id, name, value);
     }
 
     /// Removes one.
-    pub(super) fn remove_beside(&mut self, name: &[u8]) {
+    pub(super) fn remove_extra(&mut self, name: &[u8]) {
         self.state.store.remove_row(self.header.id, name);
+    }
+
+    /// Takes a field's deadline away; gives it.
+    pub(super) fn untime(&mut self, name: &[u8]) -> Option<u64> {
+        let deadline = self.view().deadline_of(name)?;
+        self.remove_extra(&by_field(name));
+        self.remove_extra(&by_time(deadline, name));
+        if let Some(timed) = &mut self.header.timed {
+            timed.fields = timed.fields.saturating_sub(1);
+        }
+        Some(deadline)
+    }
+
+    /// Ends a field that is there then.
+    pub(super) fn end_at(&mut self, name: &[u8], deadline: u64) {
+        self.untime(name);
+        self.put_extra(&by_field(name), &deadline.to_le_bytes());
+        self.put_extra(&by_time(deadline, name), b"");
+        let timed = self.header.timed.get_or_insert_default();
+        timed.next = match timed.fields {
+            0 => deadline,
+            _ => timed.next.min(deadline),
+        };
+        timed.fields += 1;
+    }
+
+    /// Removes the row of a field that does not exist any more, if there is one.
+    pub(super) fn bury(&mut self, name: &[u8]) {
+        if !self.view().has_ended() || !self.view().is_over(name) {
+            return;
+        }
+        self.untime(name);
+        let old = self.view().stored_row(name).map(|old| old.len());
+        if let Some(old) = old {
+            self.remove_known(name, old);
+            self.event(class::HASH, "hexpired");
+        }
     }
 
     /// Writes the header; without elements the key is gone.

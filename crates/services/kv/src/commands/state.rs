@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use quorate_core::slot::Slot;
 
-use super::{Budget, lock};
+use super::{budget::Budget, lock};
 use crate::{
     key::Key,
     op::REPLY_BYTES_MAX,

@@ -4,13 +4,17 @@ use quorate_core::level::Level;
 
 use crate::{
     command::{Doc, Local, Spec},
-    commands::ends::seen,
     commands::family::{Family, Operation},
     commands::state::Reading,
-    encode::{Decoder, Encoder, Fault, Malformed},
+    commands::view::View,
+    encode::{Decoder, Encoder, Fault, List, Malformed},
+    key::Key,
     op::Op,
     resp::reply::Reply,
-    store::Version,
+    store::{
+        Position, Store, Version,
+        collection::{Header, Kind},
+    },
 };
 
 /// The family.
@@ -146,6 +150,24 @@ pub fn decode_versions(mut answer: Decoder<'_>) -> Result<Vec<Seen>, Malformed> 
     Ok(versions)
 }
 
+/// Returns what WATCH sees of a key. A field or key that ends is a change, and its removal is none.
+pub(super) fn seen(store: &dyn Store, key: Key<'_>) -> Seen {
+    let entry = store.stored(key);
+    let Some(entry) = entry.as_ref().filter(|entry| entry.exists_at(store.time())) else {
+        let removed = store.removals().version(Position::of(key.bytes()));
+        let ended = entry.map_or(removed, |entry| entry.version);
+        return Seen::absent(removed.max(ended));
+    };
+    let mut ended = 0_u64;
+    if entry.kind == Kind::Hash
+        && let Some(header) = Header::from_bytes(&entry.value)
+        && let Some(timed) = header.timed
+    {
+        ended = View { store, header }.ended().saturating_add(timed.removed);
+    }
+    Seen { slot: entry.version.slot, index: u64::from(entry.version.index) | ended << u32::BITS }
+}
+
 /// Encodes EXEC; `commands` holds `count` encoded commands, each with its length before it.
 pub fn encode_exec<'w>(
     watched: impl ExactSizeIterator<Item = &'w Watched>,
@@ -159,4 +181,18 @@ pub fn encode_exec<'w>(
     }
     out.length(count);
     out.0.extend_from_slice(commands);
+}
+
+/// A watched key of EXEC, and the state that WATCH saw.
+pub(super) fn watched<'a>(from: &mut Decoder<'a>) -> Result<(Key<'a>, Seen), Fault> {
+    let key = from.key()?;
+    Ok((key, Seen { slot: from.word()?, index: from.count()? }))
+}
+
+/// Returns the commands of a transaction.
+pub(super) fn commands(mut from: Decoder<'_>) -> Option<List<'_>> {
+    for _ in 0..from.length().ok()? {
+        watched(&mut from).ok()?;
+    }
+    from.list().ok()
 }

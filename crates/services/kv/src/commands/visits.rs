@@ -6,7 +6,9 @@
 
 use quorate_replica::service::Weight;
 
+pub use super::budget::VISITS_MAX;
 use super::{
+    budget::CHANGED_ROW,
     execute, list,
     state::{Reading, Writing},
     waiting::Attempt,
@@ -21,62 +23,12 @@ use crate::{
     waits::Owner,
 };
 
-/// Most visits of a command. Replicated: the same on every node, forever.
-pub const VISITS_MAX: u64 = 1 << 20;
 /// A command with more of them has a batch of its own.
 const HEAVY: u64 = VISITS_MAX / 16;
-/// Cost of changing a row, in visits.
-pub(super) const CHANGED_ROW: u64 = 4;
 /// Cost of finding a key or an element by its name, in visits.
 const FOUND: u64 = 2;
 /// Elements that are looked at to draw one, unless all of them are.
 const DRAWN: u64 = 64;
-/// Bytes of a value that cost a visit.
-const BYTES_PER_VISIT: u64 = 1024;
-/// The error for more.
-pub const TOO_MANY: &str = "TOOBIG not executed: a command may take 1048576 visits of elements (docs/commands.md); \
-    ask for fewer elements, or go step by step as with SCAN";
-
-/// Counts visits down.
-#[derive(Debug)]
-pub struct Meter(std::cell::Cell<u64>);
-
-impl Default for Meter {
-    fn default() -> Self {
-        Self(u64::MAX.into())
-    }
-}
-
-impl Meter {
-    /// Sets the number of visits that are allowed from here on; unlimited, if `None`.
-    pub fn allow(&self, visits: Option<u64>) {
-        self.0.set(visits.map_or(u64::MAX, |visits| visits + 1));
-    }
-
-    /// Counts visits; returns whether they were allowed.
-    pub fn spend(&self, visits: u64) -> bool {
-        let left = self.0.get();
-        if left < u64::MAX {
-            self.0.set(left.saturating_sub(visits));
-        }
-        !self.is_over()
-    }
-
-    /// Counts a visit of something with this many bytes.
-    pub fn visit(&self, bytes: usize) -> bool {
-        self.spend(1 + bytes as u64 / BYTES_PER_VISIT)
-    }
-
-    /// Returns whether more visits were made than allowed.
-    pub fn is_over(&self) -> bool {
-        self.0.get() == 0
-    }
-
-    /// Returns how many of these were used.
-    fn used(&self, allowed: u64) -> u64 {
-        (allowed + 1).saturating_sub(self.0.get())
-    }
-}
 
 /// [visit-2] Executes a read within the allowed visits; returns how many it took. Beyond them there
 /// is no reply.
@@ -124,7 +76,7 @@ pub fn visits(command: &[u8], state: &Reading<'_>, allowed: u64) -> u64 {
     match from.byte().ok().and_then(Op::from_byte) {
         Some(Op::Bounded) => visits(from.0, state, allowed),
         Some(Op::Exec) => {
-            let commands = super::exec::commands(from);
+            let commands = super::transactions::commands(from);
             commands.into_iter().flatten().fold(0, |sum: u64, command| {
                 sum.saturating_add(visits(command, state, allowed.saturating_sub(sum)))
             })

@@ -3,7 +3,6 @@
 use quorate_access::{Name, Role, Who};
 use quorate_replica::front::Requests;
 
-use super::answers::changes_setting;
 use crate::{
     command::{Handler, Local, READS, Spec},
     resp::request::Arguments,
@@ -158,6 +157,17 @@ pub(super) fn needs(
             _ => Some(Role::Reader),
         },
     }
+}
+
+/// The one setting that clients change.
+pub(super) const EVENTS: &str = "notify-keyspace-events";
+
+/// Returns whether this is a CONFIG SET that changes something.
+fn changes_setting(arguments: &Arguments<'_>) -> bool {
+    arguments.at(1).eq_ignore_ascii_case(b"set")
+        && (2..arguments.len())
+            .step_by(2)
+            .any(|at| arguments.at(at).eq_ignore_ascii_case(EVENTS.as_bytes()))
 }
 
 fn of_data(spec: &Spec) -> Role {

@@ -2,7 +2,7 @@
 
 use quorate_replica::front::Requests;
 
-use super::{connection::printable, shared::Shared, slow, subcommands};
+use super::{access::EVENTS, refusals::printable, shared::Shared, slow, subcommands};
 use crate::{
     command::{Local, NOT_AN_INTEGER, SYNTAX},
     commands::events::Setting,
@@ -58,17 +58,6 @@ pub(super) fn config(
         (b"set", _) => config_set(&settings, &arguments.from(2), &shared.events, r),
         _ => subcommands::help(Local::Config, r),
     }
-}
-
-/// The one setting that clients change.
-const EVENTS: &str = "notify-keyspace-events";
-
-/// Returns whether this is a CONFIG SET that changes something.
-pub(super) fn changes_setting(arguments: &Arguments<'_>) -> bool {
-    arguments.at(1).eq_ignore_ascii_case(b"set")
-        && (2..arguments.len())
-            .step_by(2)
-            .any(|at| arguments.at(at).eq_ignore_ascii_case(EVENTS.as_bytes()))
 }
 
 /// CONFIG SET of keyspace events, or of what is so already, in Redis' words otherwise.

@@ -2,6 +2,8 @@
 //!
 //! Commands that it answers itself are in `local`, numbered commands are in `session`.
 
+mod attached;
+mod checking;
 mod local;
 mod login;
 mod quiet;
@@ -13,16 +15,17 @@ use quorate_access::Role;
 use quorate_core::{record::Class, time::Time};
 use quorate_replica::front::{ConnectionId, Failure, Requests, SessionId, State as Moment, Tag};
 
-use self::{login::Checking, quiet::Quiet, session::Attached};
+use self::{attached::Attached, checking::Checking, quiet::Quiet};
 use super::{
     access::{self, Login, Standing},
     asked::{Freshness, Read, Write},
+    buffers::fresh,
     channels::{self, Heard, Names, Published, SPACES, Subscriptions},
     monitor,
     order::{OUTPUT_BYTES_HARD, Order, Own},
-    refusals::{FULL, failure_text, too_big},
+    refusals::{FULL, failure_text, printable, too_big},
     roster::Seat,
-    shared::{Shared, fresh},
+    shared::Shared,
     tally::Stamp,
     transaction::{Multi, Watching},
 };
@@ -282,7 +285,7 @@ impl Connection {
         };
         shared.forbidden += 1;
         let text = self.login.refusal(standing, name);
-        self.order.stamp = Stamp::NOBODY;
+        self.order.stamp = Stamp::NO_COMMAND;
         self.order.silent = false;
         self.refuse(&text, shared);
         self.stop_monitoring(shared);
@@ -598,7 +601,7 @@ impl Connection {
         shared: &mut Shared,
         requests: &mut dyn Requests,
     ) {
-        self.order.stamp = Stamp::NOBODY;
+        self.order.stamp = Stamp::NO_COMMAND;
         self.order.silent = self.quiet.next();
         let Some((number, spec)) = shared.find(arguments.at(0)) else {
             if is_of_http(arguments.at(0)) {
@@ -636,7 +639,7 @@ impl Connection {
         }
         self.order.stamp = shared.tally.calls(number);
         if shared.monitors.any() {
-            monitor::show(self.seat, spec, arguments, shared);
+            shared.show(self.seat, spec, arguments);
         }
         let place = self.order.end();
         self.execute(spec, arguments, shared, requests);
@@ -805,7 +808,7 @@ impl Connection {
 
     /// Refuses a request that is too large to be parsed.
     pub(super) fn refuse_unread(&mut self, text: &str, shared: &mut Shared) {
-        self.order.stamp = Stamp::NOBODY;
+        self.order.stamp = Stamp::NO_COMMAND;
         self.order.silent = self.quiet.next();
         self.refuse(text, shared);
     }
@@ -835,7 +838,7 @@ impl Connection {
 
     /// Sends an error, in its place among the replies; then the connection closes.
     pub(super) fn end_with(&mut self, text: &str, shared: &mut Shared) {
-        self.order.stamp = Stamp::NOBODY;
+        self.order.stamp = Stamp::NO_COMMAND;
         self.order.silent = false;
         shared.fresh_reply().error(text);
         self.answer(shared);
@@ -897,8 +900,4 @@ pub(super) fn starts_http(words: &Arguments<'_>) -> bool {
 /// header that every request has before its body.
 const fn is_of_http(word: &[u8]) -> bool {
     word.eq_ignore_ascii_case(b"post") || word.eq_ignore_ascii_case(b"host:")
-}
-
-pub(super) fn printable(byte: u8) -> char {
-    if byte.is_ascii_graphic() && byte != b'\'' { char::from(byte) } else { '?' }
 }

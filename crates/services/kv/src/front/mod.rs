@@ -14,6 +14,7 @@ use crate::resp::request::{ARGUMENTS_MAX, FRAMING_BYTES_MAX, Parsed, ProtocolErr
 mod access;
 mod answers;
 mod asked;
+mod buffers;
 mod channels;
 mod client;
 mod connection;
@@ -31,6 +32,7 @@ mod subcommands;
 mod table;
 mod tally;
 mod transaction;
+mod turns;
 mod waiting;
 
 use self::{

@@ -7,11 +7,7 @@ use std::{collections::BTreeSet, fmt::Write as _};
 
 use quorate_replica::front::ConnectionId;
 
-use super::{
-    roster::Seat,
-    shared::{Shared, fresh},
-    slow::Note,
-};
+use super::{buffers::fresh, slow::Note};
 use crate::{
     command::{Handler, Local, Spec},
     resp::request::Arguments,
@@ -79,7 +75,7 @@ impl Monitors {
     }
 
     /// A command of the client at this address, in Redis' form.
-    fn add(&mut self, peer: &str, now_ms: u64, arguments: &Arguments<'_>) {
+    pub(super) fn add(&mut self, peer: &str, now_ms: u64, arguments: &Arguments<'_>) {
         // A monitor that is given this much is disconnected.
         if self.lines.len() >= UNSENT_BYTES_MAX {
             return;
@@ -113,20 +109,8 @@ fn quote(word: &[u8], line: &mut String) {
     line.push('"');
 }
 
-/// Shows a command to those who watch, unless it is a secret.
-#[cold]
-pub(super) fn show(seat: Seat, spec: &Spec, arguments: &Arguments<'_>, shared: &mut Shared) {
-    if is_hidden(spec) || inner(spec, arguments, shared).is_some_and(is_hidden) {
-        return;
-    }
-    let Shared { roster, monitors, tally, .. } = shared;
-    let guest = roster.guest(seat);
-    let peer = guest.map_or("", |guest| &guest.endpoints.peer);
-    monitors.add(peer, tally.now_ms, arguments);
-}
-
 /// Returns whether a command has passwords in it, or is about the node and not its data.
-const fn is_hidden(spec: &Spec) -> bool {
+pub(super) const fn is_hidden(spec: &Spec) -> bool {
     matches!(
         spec.handler,
         Handler::Local(
@@ -141,12 +125,13 @@ const fn is_hidden(spec: &Spec) -> bool {
     )
 }
 
-/// The command that is an argument of this one: of `QUORATE SEQ number …` or `COMMAND GETKEYS …`.
-fn inner(spec: &Spec, arguments: &Arguments<'_>, shared: &Shared) -> Option<&'static Spec> {
+/// The name of the command that is an argument of this one: of `QUORATE SEQ number …` or `COMMAND
+/// GETKEYS …`.
+pub(super) fn inner<'a>(spec: &Spec, arguments: &Arguments<'a>) -> Option<&'a [u8]> {
     let at = match spec.handler {
         Handler::Local(Local::Quorate) => 3,
         Handler::Local(Local::Command) => 2,
         _ => return None,
     };
-    shared.lookup(arguments.at(at))
+    Some(arguments.at(at))
 }

@@ -13,11 +13,12 @@ use quorate_replica::front::{ConnectionId, Failure, Requests, Sequenced, State a
 
 use super::{
     asked::{Freshness, How, Query, Read, Write},
+    buffers::fresh,
     channels::{Names, Subscriptions},
     refusals::{FULL, failure_text},
     returning::Returning,
     roster::Seat,
-    shared::{Shared, Target, fresh},
+    shared::{Shared, Target},
     tally::{Stamp, Tally},
     transaction::{Watching, without_absent_versions},
 };

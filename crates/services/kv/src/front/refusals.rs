@@ -9,7 +9,7 @@ pub(super) const FULL: &str = "BUSY not executed: replies and requests of all cl
 /// Returns the error text for a request without a reply. The words in capitals are the contract.
 pub(super) fn failure_text(failure: Failure) -> &'static str {
     match failure {
-        Failure::Busy => "BUSY not executed: too much is under way; try again later",
+        Failure::Busy => "BUSY not executed: too much is in flight; try again later",
         Failure::NoQuorum => "NOQUORUM not executed: no leader with a quorum was found in time",
         Failure::TooBig => {
             "TOOBIG not executed: the command is larger than --command-max, or would take more than 1048576 visits \
@@ -39,7 +39,7 @@ pub(super) fn failure_text(failure: Failure) -> &'static str {
             "SESSIONFULL not executed: too many sequences are open; acknowledge some"
         }
         Failure::Stale => {
-            "STALE not executed: in time nobody confirmed that what this node has is within the bound; \
+            "STALE not executed: it was not confirmed in time that what this node has is within the bound; \
              ask another node, allow more, or take what is here with QUORATE READ stale"
         }
         Failure::Level => {
@@ -59,4 +59,9 @@ pub(super) fn failure_text(failure: Failure) -> &'static str {
 /// Returns the error text for a command that is too large.
 pub(super) fn too_big(bytes_max: usize) -> String {
     format!("TOOBIG not executed: a command may have {bytes_max} bytes (--command-max)")
+}
+
+/// A byte of a client's word, as an error quotes it.
+pub(super) fn printable(byte: u8) -> char {
+    if byte.is_ascii_graphic() && byte != b'\'' { char::from(byte) } else { '?' }
 }

@@ -11,9 +11,10 @@ use quorate_replica::{
 use rustc_hash::FxHashMap;
 
 use super::{
+    buffers::fresh,
     channels::Channels,
-    monitor::Monitors,
-    roster::Roster,
+    monitor::{self, Monitors, is_hidden},
+    roster::{Roster, Seat},
     settings::Settings,
     tally::{self, Tally},
     waiting::Waiting,
@@ -213,6 +214,18 @@ impl Shared {
         *counted = now;
     }
 
+    /// Shows a command to those who watch, unless it is a secret.
+    #[cold]
+    pub(super) fn show(&mut self, seat: Seat, spec: &Spec, arguments: &Arguments<'_>) {
+        let inner = monitor::inner(spec, arguments).and_then(|name| self.lookup(name));
+        if is_hidden(spec) || inner.is_some_and(is_hidden) {
+            return;
+        }
+        let guest = self.roster.guest(seat);
+        let peer = guest.map_or("", |guest| &guest.endpoints.peer);
+        self.monitors.add(peer, self.tally.now_ms, arguments);
+    }
+
     /// Returns whether `more` bytes exceed the limit.
     pub(super) const fn is_full(&self, more: usize) -> bool {
         self.held_bytes.saturating_add(more) > self.settings.client_bytes_max
@@ -233,11 +246,4 @@ impl Shared {
         fresh(&mut self.reply);
         Reply(&mut self.reply)
     }
-}
-
-/// Empties a scratch buffer without keeping much more memory than requests usually need.
-pub(super) fn fresh(buffer: &mut Vec<u8>) {
-    const KEPT_BYTES_MAX: usize = 256 * 1024;
-    buffer.clear();
-    buffer.shrink_to(KEPT_BYTES_MAX);
 }

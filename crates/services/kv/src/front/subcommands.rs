@@ -1,5 +1,6 @@
 //! Commands that are families: which second words they know, and what is said of others.
 
+use super::refusals::printable;
 use crate::{
     command::{Local, Refusal},
     resp::{reply::Reply, request::Arguments},
@@ -90,8 +91,7 @@ pub(super) fn check(local: Local, arguments: &Arguments<'_>) -> Result<(), Strin
     };
     let known = words.iter().find(|(known, _)| word.eq_ignore_ascii_case(known.as_bytes()));
     let Some((known, arity)) = known else {
-        let word: String =
-            word.iter().take(64).map(|&byte| super::connection::printable(byte)).collect();
+        let word: String = word.iter().take(64).map(|&byte| printable(byte)).collect();
         let name = name.to_ascii_uppercase();
         return Err(format!("ERR unknown subcommand '{word}'. Try {name} HELP."));
     };

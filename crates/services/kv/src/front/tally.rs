@@ -26,7 +26,7 @@ pub(super) struct Stamp {
 
 impl Stamp {
     /// Stamp of an unknown command, or one that was refused before it was executed.
-    pub(super) const NOBODY: Self = Self { command: u16::MAX, waited_ms: 0, at_ms: 0 };
+    pub(super) const NO_COMMAND: Self = Self { command: u16::MAX, waited_ms: 0, at_ms: 0 };
 
     /// Restarts the time of a request whose client has waited because it wanted to.
     pub(super) const fn begins_again(&mut self, now_ms: u64) {
@@ -43,7 +43,7 @@ impl Stamp {
 
 impl Default for Stamp {
     fn default() -> Self {
-        Self::NOBODY
+        Self::NO_COMMAND
     }
 }
 
@@ -73,7 +73,7 @@ pub(super) struct Tally {
 impl Default for Tally {
     fn default() -> Self {
         let commands = FAMILIES.iter().map(|family| family.commands.len()).sum();
-        assert!(commands < usize::from(u16::MAX), "the last number is nobody's");
+        assert!(commands < usize::from(u16::MAX), "the last number is no command's");
         Self {
             counts: vec![Count::default(); commands],
             now_ms: 0,

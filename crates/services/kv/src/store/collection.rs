@@ -6,7 +6,7 @@
 
 use std::ops::Deref;
 
-use super::Version;
+use super::places::Version;
 
 /// Type of a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

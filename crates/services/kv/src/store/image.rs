@@ -8,9 +8,10 @@ use quorate_core::slot::Slot;
 use quorate_replica::service::LoadError;
 
 use super::{
-    Bytes, Entry, Position, Version,
     collection::{Header, Id, Kind, NAME_BYTES_MAX, id_in},
+    entry::{Bytes, Entry},
     merge::Merge,
+    places::{Position, Version},
     removals::Removals,
     table::Table,
 };

@@ -33,6 +33,7 @@
 //! vote.
 
 mod changes;
+mod condition;
 mod disk;
 mod failure;
 mod image;
@@ -65,14 +66,13 @@ use quorate_replica::service::{Health, Imaged, LoadError, MetaChange, Scrubbed};
 
 use self::{
     changes::Changes,
+    condition::Condition,
     image::{Image, changed},
     layout::{
         State, behind_rows, data_key, deadline_key, entry, kind, old, parse_data_key,
         parse_deadline_key, parse_row_key, prefix, row_key,
     },
-    loading::Load,
     tree::{CACHE_BYTES, Home, Opened, Tree},
-    trouble::Condition,
     writer::Writer,
 };
 pub use self::{
@@ -86,10 +86,11 @@ use super::{
     dead::Dead,
     image::{Part, records},
     merge::Merge,
+    meter::Meter,
     removals::Removals,
     table::Record,
 };
-use crate::{commands::visits::Meter, key::Key};
+use crate::key::Key;
 
 /// Limits of the changes held back from the tree.
 #[derive(Clone, Copy, Debug)]
@@ -150,6 +151,13 @@ struct Ends {
     earliest: RefCell<(u64, Box<[u8]>)>,
     /// No key has a deadline above the group's time and below this one, for the same reason.
     next: Cell<u64>,
+}
+
+/// A load in progress.
+#[derive(Clone, Copy, Debug)]
+struct Load {
+    generation: u64,
+    keys: u64,
 }
 
 /// Keys and values in an LSM tree.

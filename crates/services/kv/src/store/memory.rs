@@ -16,10 +16,11 @@ use super::{
     collection::{Id, id_in, next_in},
     dead::Dead,
     image::Part,
+    meter::Meter,
     removals::Removals,
     table::{Record, Table},
 };
-use crate::{commands::visits::Meter, key::Key};
+use crate::key::Key;
 
 /// Bytes up to which the data removed by a flush is freed at once.
 const FLUSHED_AT_ONCE: u64 = 1 << 20;

@@ -1,191 +1,36 @@
 //! The store port: keys with a value, a version and perhaps a deadline.
 
-use std::ops::{ControlFlow, Deref};
+use std::ops::ControlFlow;
 
 use quorate_core::slot::Slot;
-use quorate_replica::service::{CommandId, Health, Imaged, LoadError, MetaChange, Scrubbed};
-use xxhash_rust::xxh3::{Xxh3, xxh3_64};
+use quorate_replica::service::{Health, Imaged, LoadError, MetaChange, Scrubbed};
+use xxhash_rust::xxh3::Xxh3;
 
 use self::{
-    collection::{Header, Id, Kind, id_in, next_in},
+    collection::{Id, id_in},
+    entry::{Old, exists_at},
     image::Part,
+    meter::Meter,
     removals::Removals,
 };
-use crate::{commands::visits::Meter, key::Key};
+use crate::key::Key;
 
 pub mod collection;
 mod dead;
+mod entry;
 pub mod image;
 pub mod lsm;
 pub mod memory;
 mod merge;
+pub mod meter;
+pub(crate) mod places;
 pub mod removals;
 mod table;
 
-/// The command that changed a key last; `None` in its place means that the key is absent.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Version {
-    /// The command's slot.
-    pub slot: u64,
-    /// Its place in the batch.
-    pub index: u32,
-}
-
-impl Version {
-    /// Before every log.
-    pub const ABSENT: Self = Self { slot: 0, index: 0 };
-}
-
-impl From<CommandId> for Version {
-    fn from(id: CommandId) -> Self {
-        Self { slot: id.slot.0, index: id.index }
-    }
-}
-
-/// Position of a key in the order of the store: a hash of 48 bits, never 0.
-///
-/// Stores are ordered by ⟨position, key⟩. A SCAN cursor is a position, so it needs no memory on any
-/// node, means the same on all of them and after a restart, and fits the numbers of clients that
-/// read it into a double.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Position(u64);
-
-impl Position {
-    /// Before every key.
-    pub const START: Self = Self(0);
-    /// The least position of a key: the start itself is not used.
-    pub(crate) const FIRST: Self = Self(1);
-    const BITS: u32 = 48;
-    /// Bytes of a position.
-    pub(crate) const BYTES: usize = 6;
-    const MAX: u64 = (1 << Self::BITS) - 1;
-
-    /// The position of a key. Part of the store's format and of the meaning of cursors.
-    pub fn of(key: &[u8]) -> Self {
-        Self((xxh3_64(key) >> (64 - Self::BITS)).max(1))
-    }
-
-    /// A cursor as a client gave it; `None` if no key can be there.
-    pub const fn from_cursor(cursor: u64) -> Option<Self> {
-        if cursor <= Self::MAX { Some(Self(cursor)) } else { None }
-    }
-
-    /// Returns the position as a cursor.
-    pub const fn cursor(self) -> u64 {
-        self.0
-    }
-
-    /// From its six bytes.
-    fn from_bytes(bytes: [u8; 6]) -> Self {
-        Self(bytes.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte)))
-    }
-
-    /// Six bytes that sort alike.
-    pub fn to_bytes(self) -> [u8; 6] {
-        let [_, _, bytes @ ..] = self.0.to_be_bytes();
-        bytes
-    }
-}
-
-/// Bytes of a value, borrowed from memory or shared with the LSM's cache.
-#[derive(Debug)]
-pub enum Bytes<'a> {
-    /// In memory.
-    Borrowed(&'a [u8]),
-    /// From the LSM tree, without what its stored form has before the value.
-    Shared(fjall::Slice, usize),
-}
-
-impl Deref for Bytes<'_> {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        match self {
-            Self::Borrowed(bytes) => bytes,
-            Self::Shared(slice, from) => &slice[*from..],
-        }
-    }
-}
-
-/// Entry of a key.
-#[derive(Debug)]
-pub struct Entry<'a> {
-    /// The value.
-    pub value: Bytes<'a>,
-    /// Command that changed it last.
-    pub version: Version,
-    /// From when on it does not exist.
-    pub deadline: Option<u64>,
-    /// Type of the value.
-    pub kind: Kind,
-}
-
-impl Entry<'_> {
-    /// Returns everything except the value.
-    pub const fn stamp(&self) -> Stamp {
-        Stamp { version: self.version, deadline: self.deadline, kind: self.kind }
-    }
-
-    /// The deadline that the key was given, and not one that it has because all fields of its hash
-    /// have one.
-    pub fn own_deadline(&self) -> Option<u64> {
-        if self.kind == Kind::Hash
-            && let Some(timed) = Header::from_bytes(&self.value).and_then(|header| header.timed)
-        {
-            return timed.deadline;
-        }
-        self.deadline
-    }
-
-    /// [time-2] Returns whether the key exists at this time of the group.
-    pub fn exists_at(&self, group_ms: u64) -> bool {
-        exists_at(self.deadline, group_ms)
-    }
-}
-
-/// Metadata of a key's value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stamp {
-    /// Command that changed it last.
-    pub version: Version,
-    /// From when on it does not exist.
-    pub deadline: Option<u64>,
-    /// Type of the value.
-    pub kind: Kind,
-}
-
-impl Stamp {
-    /// Creates the stamp of a string.
-    pub const fn string(version: Version, deadline: Option<u64>) -> Self {
-        Self { version, deadline, kind: Kind::String }
-    }
-
-    /// Stamp of a removed key in a layer.
-    const ABSENT: Self = Self::string(Version::ABSENT, None);
-}
-
-/// Previous data of a key that is replaced or removed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Old {
-    version: Version,
-    deadline: Option<u64>,
-    /// The earliest of its fields' deadlines.
-    next: Option<u64>,
-    /// Its rows.
-    id: Option<Id>,
-}
-
-impl Old {
-    fn new(value: &[u8], stamp: Stamp) -> Self {
-        let Stamp { version, deadline, kind } = stamp;
-        Self { version, deadline, next: next_in(kind, value), id: id_in(kind, value) }
-    }
-
-    /// Both deadlines.
-    const fn deadlines(&self) -> [Option<u64>; 2] {
-        [self.deadline, self.next]
-    }
-}
+pub use self::{
+    entry::{Bytes, Entry, Stamp},
+    places::{Position, Version},
+};
 
 /// Kind of deadlines: a store keeps both kinds in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -198,11 +43,6 @@ pub enum Of {
 
 impl Of {
     const BOTH: [Self; 2] = [Self::Keys, Self::Fields];
-}
-
-/// [time-2] Returns whether a key or field with this deadline exists at this time of the group.
-fn exists_at(deadline: Option<u64>, group_ms: u64) -> bool {
-    deadline.is_none_or(|deadline| deadline > group_ms)
 }
 
 /// Visitor of a deadline and its key.

@@ -10,7 +10,7 @@ use quorate_core::slot::Slot;
 use quorate_replica::service::{MetaChange, Metadata};
 use xxhash_rust::xxh3::Xxh3;
 
-use super::{Position, Version};
+use super::places::{Position, Version};
 use crate::encode::{Decoder, Encoder, Malformed};
 
 /// Bits of a position that do not distinguish groups of keys.

@@ -10,7 +10,10 @@ mod record;
 use std::{cmp::Ordering, collections::BTreeMap, hint::black_box, iter, mem};
 
 pub(super) use self::record::Record;
-use super::{Old, Position, Stamp};
+use super::{
+    entry::{Old, Stamp},
+    places::Position,
+};
 
 const SHARD_BITS: u32 = 10;
 /// Slots of a shard with one key.

@@ -229,7 +229,7 @@ fn who_has_not_said_who_it_is_may_only_say_so() {
     let heard = guarded.say(client, "HELLO 3");
     assert!(heard.starts_with("-NOAUTH HELLO must be called"), "{heard}");
     assert_eq!(guarded.say(client, "AUTH writer wrong"), WRONG);
-    assert_eq!(guarded.say(client, "AUTH nobody writer"), WRONG);
+    assert_eq!(guarded.say(client, "AUTH stranger writer"), WRONG);
     assert_eq!(guarded.say(client, "AUTH writer"), WRONG);
     assert_eq!(guarded.say(client, "AUTH writer writer"), "+OK|");
     assert_eq!(guarded.say(client, "ACL WHOAMI"), "$6|writer|");
@@ -266,13 +266,13 @@ fn a_certificate_is_a_name_and_nodes_may_do_everything() {
     assert_eq!(guarded.say(node, "FLUSHALL"), "+OK|");
     // All clients that do not authenticate may read from now on.
     guarded.set("default", Role::Reader, false);
-    let nobody = guarded.connect(Who::Nobody);
-    for client in [eve, nobody] {
+    let anonymous = guarded.connect(Who::Nobody);
+    for client in [eve, anonymous] {
         assert_eq!(guarded.say(client, "GET k"), "$-1|");
         assert!(guarded.say(client, "SET k v").starts_with("-NOPERM User "));
     }
-    assert_eq!(guarded.say(nobody, "AUTH whatever"), "+OK|", "it needs none");
-    assert_eq!(guarded.say(nobody, "ACL WHOAMI"), "$7|default|");
+    assert_eq!(guarded.say(anonymous, "AUTH whatever"), "+OK|", "it needs none");
+    assert_eq!(guarded.say(anonymous, "ACL WHOAMI"), "$7|default|");
 }
 
 /// [access-2]
@@ -291,7 +291,7 @@ fn what_is_taken_away_is_gone_at_the_next_request() {
     guarded.change(removed);
     assert_eq!(guarded.say(client, "GET k"), "-NOPERM User writer was removed|");
     guarded.change(Command::Open);
-    assert_eq!(guarded.say(client, "SET k x"), "+OK|", "everybody may everything again");
+    assert_eq!(guarded.say(client, "SET k x"), "+OK|", "all may do everything again");
     let heard = guarded.say(client, "AUTH x");
     assert!(heard.starts_with("-ERR AUTH <password> called without"), "{heard}");
 }

@@ -250,7 +250,7 @@ fn a_failed_write_is_survived_by_opening_the_tree_again() {
         assert!(!store.has_failed());
         disk.heal();
         until("a tree", || store.persist().ok());
-        assert!(store.has_failed(), "nobody knows where it goes on");
+        assert!(store.has_failed(), "it is not known where it goes on");
         let back = until_health(&mut store, |health| matches!(health, Health::Back(_)));
         assert_eq!(back, Health::Back(None), "nothing was set aside");
         let (position, _) = store.recovered();

@@ -37,7 +37,7 @@ fn conditions() {
         SET d x IFDNE D78FDA63144C5C84 => $-1|
         SET d x IFDEQ D78FDA63144C5C84 => +OK|
         SET d y IFDNE d78fda63144c5c84 => +OK|
-        # One condition, and none beside NX and XX.
+        # One condition, and none together with NX or XX.
         SET a 1 IFEQ 1 NX => -ERR syntax error|
         SET a 1 XX IFNE 1 => -ERR syntax error|
         SET a 1 IFEQ 1 IFNE 2 => -ERR syntax error|
@@ -329,7 +329,7 @@ fn who_subscribed_hears_what_is_published() {
         assert_eq!(node.take(listener), "*3|$7|message|$2|ch|$5|hello|");
         node.say(other, "MULTI");
         node.say(other, "PUBLISH d one");
-        node.say(other, "PUBLISH nobody two");
+        node.say(other, "PUBLISH unheard two");
         assert_eq!(node.say(other, "EXEC"), "*2|:0|:0|");
         assert_eq!(node.take(listener), "*3|$7|message|$1|d|$3|one|");
         node.say(other, &script("SHA LOCK 1 l 30000 me"));
@@ -363,7 +363,7 @@ fn who_subscribed_hears_what_is_published() {
         assert_eq!(node.take(listener), "");
         node.say(listener, "SUBSCRIBE ch");
         node.front.closed(listener, &mut node.world);
-        node.say(other, "PUBLISH ch nobody");
+        node.say(other, "PUBLISH ch unheard");
     });
 }
 

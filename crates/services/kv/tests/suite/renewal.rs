@@ -358,7 +358,7 @@ fn compaction_that_meets_damage_has_the_node_look_for_it() {
         number += 1;
         group.set(leader, &format!("new {}", number % 4));
         let found = !group.status(ill).found.is_empty();
-        assert!(found || !group.is_aside(ill), "nobody knows why");
+        assert!(found || !group.is_aside(ill), "it was set aside for no known reason");
         assert!(number < 5_000, "it is opened again and again");
         found
     });

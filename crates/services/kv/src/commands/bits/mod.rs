@@ -3,7 +3,10 @@
 mod field;
 mod run;
 
-use self::field::{Action, Overflow, Step, Width};
+use self::{
+    field::{Action, Overflow, Step, Width},
+    run::How,
+};
 use crate::{
     command::{Doc, READS, Refusal, Request, SYNTAX, Spec, WRITES},
     commands::{
@@ -181,15 +184,6 @@ fn encode_bitpos(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> 
     let bit = bit(r.at(1)).ok_or("ERR The bit argument must be 1 or 0.")?;
     out.byte(Op::BitPos as u8).bytes(r.at(0)).byte(bit);
     write_range(r, 2, out)
-}
-
-/// Bitwise operation on strings.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum How {
-    And = 0,
-    Or = 1,
-    Xor = 2,
-    Not = 3,
 }
 
 fn encode_bitop(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {

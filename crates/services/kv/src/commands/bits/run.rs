@@ -1,6 +1,5 @@
 //! Bits of strings: what every node does. The first bit is the highest of the first byte.
 
-use super::How;
 use crate::{
     commands::events::class,
     commands::state::{Reading, Writing, WrongType, string},
@@ -174,6 +173,15 @@ pub(super) fn position(
     let found = found.or(beyond);
     reply.integer(found.map_or(-1, |at| i64::try_from(at).unwrap_or(i64::MAX)));
     Ok(())
+}
+
+/// Bitwise operation on strings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum How {
+    And = 0,
+    Or = 1,
+    Xor = 2,
+    Not = 3,
 }
 
 impl How {

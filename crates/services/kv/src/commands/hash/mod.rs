@@ -1,8 +1,10 @@
 //! Hashes: what clients can ask for, and how that is written into commands.
 
 pub mod expiry;
+mod forms;
 mod run;
 
+use self::forms::{how, part};
 use crate::{
     command::{Doc, READS, Refusal, Request, Spec, WRITES},
     commands::{
@@ -241,23 +243,6 @@ const COMMANDS: &[Spec] = &[
         ).differs("every field that is there throughout comes exactly once"),
     ),
 ];
-
-/// Forms of the reply of HSET and its relatives.
-mod how {
-    /// HSET: how many fields are new.
-    pub(super) const COUNT: u8 = 0;
-    /// HMSET.
-    pub(super) const OK: u8 = 1;
-    /// HSETNX: whether the field is new; if it is not, nothing is done.
-    pub(super) const ABSENT: u8 = 2;
-}
-
-/// Parts that HKEYS and its relatives return.
-mod part {
-    pub(super) const FIELDS: u8 = 1;
-    pub(super) const VALUES: u8 = 2;
-    pub(super) const BOTH: u8 = 3;
-}
 
 fn write_hset(how: u8, r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
     let pairs = r.arguments.from(1);

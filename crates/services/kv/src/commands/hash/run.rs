@@ -1,6 +1,6 @@
 //! Hashes: what every node does.
 
-use super::{how, part};
+use super::forms::{how, part};
 use crate::{
     commands::{
         counters::{Decimal, TOO_LARGE_SUM},

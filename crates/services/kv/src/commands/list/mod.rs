@@ -1,7 +1,9 @@
 //! Lists: what clients can ask for, and how that is written into commands.
 
+pub(super) mod end;
 pub(super) mod run;
 
+use self::end::End;
 use crate::{
     command::{Doc, NOT_AN_INTEGER, READS, Refusal, Request, SYNTAX, Spec, WRITES},
     commands::{
@@ -251,23 +253,6 @@ const COMMANDS: &[Spec] = &[
     ),
 ];
 
-/// An end of a list.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
-    Left = 0,
-    Right = 1,
-}
-
-impl End {
-    pub(super) fn parse(word: &[u8]) -> Result<Self, Refusal> {
-        match &*word.to_ascii_lowercase() {
-            b"left" => Ok(Self::Left),
-            b"right" => Ok(Self::Right),
-            _ => Err(SYNTAX.into()),
-        }
-    }
-}
-
 fn write_push(end: End, present: bool, r: &Request<'_>, out: &mut Encoder<'_>) {
     out.byte(Op::LPush as u8).bytes(r.at(0)).byte(end as u8).byte(u8::from(present));
     elements::write_rest(r, 1, out);
@@ -423,6 +408,6 @@ fn encode_lmpop(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
     let end = End::parse(r.at(at))?;
     let count = elements::pop_count(r, at + 1)?;
     out.byte(Op::LMpop as u8).byte(end as u8).count(count);
-    elements::write_keys(&keys, out);
+    out.keys(&keys);
     Ok(())
 }

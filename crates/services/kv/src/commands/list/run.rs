@@ -6,47 +6,21 @@
 
 use std::ops::ControlFlow;
 
-use super::End;
+use super::end::End;
 use crate::{
     commands::{
-        COPIED_BYTES_MAX,
+        budget::COPIED_BYTES_MAX,
         elements::places,
         events::class,
         rows::{Change, View, cost, view},
         state::{Items, Reading, TOO_LARGE, Writing},
     },
-    encode::{Decoder, Fault, Malformed},
+    encode::{Decoder, Fault},
     key::Key,
     op::Op,
     resp::reply::Reply,
     store::{Span, Store, collection::Kind},
 };
-
-impl End {
-    pub(in crate::commands) fn decode(from: &mut Decoder<'_>) -> Result<Self, Malformed> {
-        match from.byte()? {
-            0 => Ok(Self::Left),
-            1 => Ok(Self::Right),
-            _ => Err(Malformed),
-        }
-    }
-
-    /// The event of a push.
-    const fn pushed(self) -> &'static str {
-        match self {
-            Self::Left => "lpush",
-            Self::Right => "rpush",
-        }
-    }
-
-    /// The same of a pop.
-    const fn popped(self) -> &'static str {
-        match self {
-            Self::Left => "lpop",
-            Self::Right => "rpop",
-        }
-    }
-}
 
 impl View<'_> {
     /// The name of the element with this number.
@@ -82,7 +56,7 @@ impl View<'_> {
 
 impl Change<'_, '_> {
     /// Adds an element at an end.
-    pub(in crate::commands) fn push(&mut self, end: End, value: &[u8]) {
+    pub(crate) fn push(&mut self, end: End, value: &[u8]) {
         let place = match end {
             End::Left => {
                 self.header.first = self.header.first.wrapping_sub(1);
@@ -356,7 +330,7 @@ pub(super) fn pop_first(
 
 /// Writes key and elements in the form of LMPOP, or without a count key and element in that of
 /// BLPOP; `false`: the list is absent, and nothing is written.
-pub(in crate::commands) fn pop_from(
+pub(crate) fn pop_from(
     key: Key<'_>,
     end: End,
     count: Option<u64>,
@@ -498,11 +472,7 @@ fn find(list: &View<'_>, pivot: &[u8]) -> Option<u64> {
 }
 
 /// Returns how many elements LREM or LINSERT would move.
-pub(in crate::commands) fn moved(
-    op: Op,
-    from: &mut Decoder<'_>,
-    store: &dyn Store,
-) -> Result<u64, Fault> {
+pub(crate) fn moved(op: Op, from: &mut Decoder<'_>, store: &dyn Store) -> Result<u64, Fault> {
     let key = from.key()?;
     let Some(list) = View::at(store, key, Kind::List) else {
         return Ok(0);
@@ -608,7 +578,7 @@ pub(super) fn transfer(
 
 /// Moves an element from an end of a list to an end of another; `false`: the first is absent, and
 /// nothing is said.
-pub(in crate::commands) fn move_from(
+pub(crate) fn move_from(
     (source, taken): (Key<'_>, End),
     (target, put): (Key<'_>, End),
     state: &mut Writing<'_>,

@@ -2,6 +2,7 @@
 
 mod run;
 
+use self::run::How;
 use crate::{
     command::{Doc, READS, Refusal, Request, SYNTAX, Spec, WRITES},
     commands::{
@@ -255,14 +256,6 @@ const COMMANDS: &[Spec] = &[
     ),
 ];
 
-/// Set operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum How {
-    Intersection = 0,
-    Union = 1,
-    Difference = 2,
-}
-
 fn encode_sadd(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
     out.byte(Op::SAdd as u8).bytes(r.at(0));
     elements::write_fields(r, 1, out)
@@ -370,7 +363,7 @@ fn encode_sdiffstore(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refus
 fn encode_sintercard(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
     let (keys, limit) = elements::card(r)?;
     out.byte(Op::SInterCard as u8).count(limit);
-    elements::write_keys(&keys, out);
+    out.keys(&keys);
     Ok(())
 }
 

@@ -2,20 +2,27 @@
 
 use std::{collections::BTreeSet, ops::ControlFlow};
 
-use super::How;
 use crate::{
     commands::{
-        COPIED_BYTES_MAX, chance, elements,
+        budget::{CHANGED_ROW, COPIED_BYTES_MAX},
+        chance, elements,
         events::class,
         rows::{Change, View, cost, each_placed, placed, view},
         state::{Items, Reading, TOO_LARGE, Writing, WrongType},
-        visits::{CHANGED_ROW, Meter},
     },
     encode::{Decoder, Fault, Keys, Malformed},
     op::REPLY_BYTES_MAX,
     resp::reply::Reply,
-    store::{Position, Store, collection::Kind},
+    store::{Position, Store, collection::Kind, meter::Meter},
 };
+
+/// Set operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum How {
+    Intersection = 0,
+    Union = 1,
+    Difference = 2,
+}
 
 impl How {
     fn decode(from: &mut Decoder<'_>) -> Result<Self, Malformed> {

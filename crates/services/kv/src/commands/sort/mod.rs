@@ -1,11 +1,13 @@
 //! SORT and SORT_RO: what clients can ask for, and how that is written into commands.
 
+mod order;
 mod run;
 
+use self::order::flag;
 use crate::{
     command::{Doc, READS, Refusal, Request, SYNTAX, Spec, WRITES},
     commands::family::{Family, Operation},
-    encode::{Decoder, Encoder, Fault, List},
+    encode::Encoder,
     key::Key,
     op::Op,
 };
@@ -51,42 +53,6 @@ const COMMANDS: &[Spec] = &[
         .differs("text is compared by its bytes; bounded"),
     ),
 ];
-
-/// Order of elements, and the reply for each.
-#[derive(Clone, Copy)]
-struct Order<'a> {
-    /// The largest first.
-    back: bool,
-    /// By their bytes instead of as numbers.
-    alpha: bool,
-    /// By what stands at these keys; a pattern without a star: not at all.
-    by: Option<&'a [u8]>,
-    /// Numbers of elements to skip and to return; less than 0: all.
-    limit: (i64, i64),
-    /// Patterns to return instead of the element itself.
-    gets: List<'a>,
-}
-
-/// Flags of an order.
-mod flag {
-    pub(super) const BACK: u8 = 1;
-    pub(super) const ALPHA: u8 = 2;
-    pub(super) const BY: u8 = 4;
-}
-
-impl<'a> Order<'a> {
-    fn decode(from: &mut Decoder<'a>) -> Result<Self, Fault> {
-        let flags = from.byte()?;
-        let by = from.bytes()?;
-        Ok(Self {
-            back: flags & flag::BACK != 0,
-            alpha: flags & flag::ALPHA != 0,
-            by: (flags & flag::BY != 0).then_some(by),
-            limit: (from.signed()?, from.signed()?),
-            gets: from.list()?,
-        })
-    }
-}
 
 fn encode_sort(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
     write(r, true, out)

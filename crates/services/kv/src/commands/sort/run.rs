@@ -3,11 +3,11 @@
 
 use std::{borrow::Cow, cmp::Ordering, ops::ControlFlow};
 
-use super::Order;
+use super::order::Order;
 use crate::{
     commands::{
         events::class,
-        list::End,
+        list::end::End,
         lock::is_lock,
         rows::{Change, View, cost, each_placed, placed},
         score::Score,

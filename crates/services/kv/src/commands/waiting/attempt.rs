@@ -2,12 +2,8 @@
 //! it is tried.
 
 use crate::{
-    commands::{
-        list::{self, End},
-        state::{WRONG_TYPE, Writing},
-        zset,
-    },
-    encode::{Decoder, Encoder, Fault, Keys},
+    commands::list::end::End,
+    encode::{Decoder, Encoder, Fault, Keys, Malformed},
     key::Key,
     op::Op,
     resp::reply::Reply,
@@ -18,7 +14,7 @@ use crate::{
 #[derive(Clone, Copy)]
 pub(crate) struct Attempt<'a> {
     pub(crate) keys: Keys<'a>,
-    action: Action<'a>,
+    pub(super) action: Action<'a>,
 }
 
 /// Elements to take.
@@ -52,7 +48,16 @@ pub(super) fn write(ms: u64, action: &Action<'_>, keys: &[&[u8]], out: &mut Enco
             out.byte(kind::ZSET).byte(u8::from(max)).count(count.unwrap_or(0))
         }
     };
-    crate::commands::elements::write_keys(keys, out);
+    out.keys(keys);
+}
+
+/// Time and attempt of an encoded command.
+pub(super) fn parts(command: &[u8]) -> Result<(u64, &[u8]), Malformed> {
+    let mut from = Decoder(command);
+    if from.byte()? != Op::Attempt as u8 {
+        return Err(Malformed);
+    }
+    Ok((from.word()?, from.0))
 }
 
 fn some(count: u64) -> Option<u64> {
@@ -90,38 +95,6 @@ impl<'a> Attempt<'a> {
             Action::List(_, Some(count)) | Action::Zset(_, Some(count)) => count,
             Action::List(_, None) | Action::Zset(_, None) | Action::Move(..) => 1,
         }
-    }
-
-    /// Takes from the first key that has something and whose turn it is; `false`: there is none,
-    /// and nothing is said.
-    pub(super) fn run(
-        &self,
-        state: &mut Writing<'_>,
-        reply: &mut Reply<'_>,
-        may: &dyn Fn(&Writing<'_>, Key<'_>) -> bool,
-    ) -> bool {
-        for key in self.keys {
-            match state.store.get(key).map(|entry| entry.kind) {
-                None => continue,
-                Some(kind) if kind != self.kind() => {
-                    reply.error(WRONG_TYPE);
-                    return true;
-                }
-                Some(_) if !may(state, key) => continue,
-                Some(_) => {}
-            }
-            let taken = match self.action {
-                Action::List(end, count) => list::run::pop_from(key, end, count, state, reply),
-                Action::Move(from, to, target) => {
-                    list::run::move_from((key, from), (target, to), state, reply)
-                }
-                Action::Zset(max, count) => zset::run::pop_from(key, max, count, state, reply),
-            };
-            if taken {
-                return true;
-            }
-        }
-        false
     }
 
     /// Writes the reply of an attempt that found nothing and does not wait.

@@ -5,7 +5,7 @@
 //! happens between MULTI and EXEC and within sessions; a front wraps it into [`Op::Await`] to get a
 //! place in line (`docs/decisions/0023`).
 
-mod attempt;
+pub(crate) mod attempt;
 mod run;
 
 pub use self::run::{
@@ -19,10 +19,10 @@ use crate::{
     commands::{
         elements,
         family::{Family, Operation},
-        list::End,
+        list::end::End,
         zset,
     },
-    encode::{Decoder, Encoder, Malformed},
+    encode::Encoder,
     op::Op,
 };
 
@@ -152,16 +152,7 @@ const COMMANDS: &[Spec] = &[
 /// Returns how long an encoded command lets its client wait, in milliseconds; 0: without end.
 /// `None`: not such a command.
 pub fn waits_ms(command: &[u8]) -> Option<u64> {
-    parts(command).ok().map(|(ms, _)| ms)
-}
-
-/// Time and attempt of an encoded command.
-fn parts(command: &[u8]) -> Result<(u64, &[u8]), Malformed> {
-    let mut from = Decoder(command);
-    if from.byte()? != Op::Attempt as u8 {
-        return Err(Malformed);
-    }
-    Ok((from.word()?, from.0))
+    attempt::parts(command).ok().map(|(ms, _)| ms)
 }
 
 /// Seconds with a fraction, as milliseconds; the errors are Redis'.

@@ -1,8 +1,12 @@
 //! Clients that wait: what every node does when one gets in line, claims what has come, or leaves.
 
-use super::{Attempt, parts};
+use super::attempt::{Action, Attempt, parts};
 use crate::{
-    commands::state::{Reading, Writing},
+    commands::{
+        list,
+        state::{Reading, WRONG_TYPE, Writing},
+        zset,
+    },
     encode::{Decoder, Encoder, Fault, Malformed},
     key::Key,
     op::Op,
@@ -153,6 +157,40 @@ pub(crate) fn elements(store: &dyn Store, key: &[u8]) -> Option<(Kind, u64)> {
 fn has_turn(state: &Writing<'_>, since: Version, key: Key<'_>) -> bool {
     let found = elements(state.store, key.bytes());
     found.is_some_and(|(kind, count)| state.waits.has_turn(since, key.bytes(), kind, count))
+}
+
+impl Attempt<'_> {
+    /// Takes from the first key that has something and whose turn it is; `false`: there is none,
+    /// and nothing is said.
+    fn run(
+        &self,
+        state: &mut Writing<'_>,
+        reply: &mut Reply<'_>,
+        may: &dyn Fn(&Writing<'_>, Key<'_>) -> bool,
+    ) -> bool {
+        for key in self.keys {
+            match state.store.get(key).map(|entry| entry.kind) {
+                None => continue,
+                Some(kind) if kind != self.kind() => {
+                    reply.error(WRONG_TYPE);
+                    return true;
+                }
+                Some(_) if !may(state, key) => continue,
+                Some(_) => {}
+            }
+            let taken = match self.action {
+                Action::List(end, count) => list::run::pop_from(key, end, count, state, reply),
+                Action::Move(from, to, target) => {
+                    list::run::move_from((key, from), (target, to), state, reply)
+                }
+                Action::Zset(max, count) => zset::run::pop_from(key, max, count, state, reply),
+            };
+            if taken {
+                return true;
+            }
+        }
+        false
+    }
 }
 
 /// Makes one attempt without waiting, as between MULTI and EXEC.

@@ -4,22 +4,23 @@
 use std::{collections::BTreeMap, ops::ControlFlow};
 
 use super::{
-    MEMBER, Score,
-    run::{Member, put_all},
+    members::{MEMBER, Member},
+    run::put_all,
 };
 use crate::{
     command::{Refusal, Request, SYNTAX},
     commands::{
-        COPIED_BYTES_MAX, elements,
+        budget::{CHANGED_ROW, COPIED_BYTES_MAX},
+        elements,
         rows::{View, cost, each_placed, placed, view},
+        score::Score,
         state::{Items, Reading, TOO_LARGE, WRONG_TYPE, Writing, WrongType},
-        visits::{CHANGED_ROW, Meter},
     },
     encode::{Decoder, Encoder, Fault, List, Malformed},
     key::Key,
     op::Op,
     resp::reply::Reply,
-    store::{Position, Store, collection::Kind},
+    store::{Position, Store, collection::Kind, meter::Meter},
 };
 
 /// Set operation.
@@ -152,7 +153,7 @@ pub(super) fn encode_zintercard(r: &Request<'_>, out: &mut Encoder<'_>) -> Resul
     keys(r, 0)?;
     let (keys, limit) = elements::card(r)?;
     out.byte(Op::ZInterCard as u8).count(limit);
-    elements::write_keys(&keys, out);
+    out.keys(&keys);
     Ok(())
 }
 

@@ -1,6 +1,8 @@
 //! Sorted sets: what clients can ask for, and how that is written into commands.
 
 mod combine;
+mod flag;
+pub(super) mod members;
 pub(super) mod range;
 pub(super) mod run;
 
@@ -458,29 +460,7 @@ const COMMANDS: &[Spec] = &[
     ),
 ];
 
-/// Prefix of the names of rows that have a member and its score. Part of the format.
-pub(super) const MEMBER: &[u8] = &[0];
-/// The same of rows in the order of scores.
-const ORDER: u8 = 1;
-
 const NOT_A_FLOAT: &str = "ERR value is not a valid float";
-
-/// The score in the row of a member, in Redis' words.
-pub(super) fn score_text(value: &[u8]) -> String {
-    Score::from_bytes(value).unwrap_or(Score::ZERO).text()
-}
-
-/// Flags of [`Op::ZAdd`].
-mod flag {
-    pub(super) const NX: u8 = 1;
-    pub(super) const XX: u8 = 2;
-    pub(super) const GT: u8 = 4;
-    pub(super) const LT: u8 = 8;
-    /// Reply with how many changed, not with how many are new.
-    pub(super) const CH: u8 = 16;
-    /// Add to the score of one member, and reply with the sum.
-    pub(super) const INCR: u8 = 32;
-}
 
 fn encode_zadd(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
     let (mut flags, mut at) = (0, 1);
@@ -687,7 +667,7 @@ fn encode_zmpop(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
     let max = is_max(r.at(at))?;
     let count = elements::pop_count(r, at + 1)?;
     out.byte(Op::ZMpop as u8).byte(u8::from(max)).count(count);
-    elements::write_keys(&keys, out);
+    out.keys(&keys);
     Ok(())
 }
 

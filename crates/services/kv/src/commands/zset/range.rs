@@ -2,12 +2,13 @@
 
 use std::ops::ControlFlow;
 
-use super::{ORDER, Score, run::order_row};
+use super::members::{ORDER, order_row};
 use crate::{
     command::{Refusal, Request, SYNTAX},
     commands::{
         elements::places,
         rows::{View, after},
+        score::Score,
     },
     encode::{Decoder, Encoder, Malformed},
     store::Span,
@@ -137,7 +138,7 @@ pub(super) enum Range<'a> {
 }
 
 /// Visitor of a member and its score.
-pub(in crate::commands) type Visit<'v> = dyn FnMut(&[u8], Score) -> ControlFlow<()> + 'v;
+pub(crate) type Visit<'v> = dyn FnMut(&[u8], Score) -> ControlFlow<()> + 'v;
 
 impl<'a> Range<'a> {
     /// The event of a removal.
@@ -305,7 +306,7 @@ fn in_order(view: &View<'_>, from: &[u8], to: &[u8], back: bool, visit: &mut Vis
 }
 
 /// All members in the order of scores.
-pub(in crate::commands) fn all(view: &View<'_>, back: bool, visit: &mut Visit<'_>) {
+pub(crate) fn all(view: &View<'_>, back: bool, visit: &mut Visit<'_>) {
     in_order(view, &[ORDER], &[ORDER + 1], back, visit);
 }
 

@@ -5,14 +5,17 @@
 use std::ops::ControlFlow;
 
 use super::{
-    MEMBER, ORDER, Score, flag,
+    flag,
+    members::{MEMBER, Member, order_row, score_text},
     range::{Query, Range, all},
 };
 use crate::{
     commands::{
-        COPIED_BYTES_MAX, elements,
+        budget::COPIED_BYTES_MAX,
+        elements,
         events::class,
-        rows::{Change, View, cost, placed, view},
+        rows::{Change, View, cost, view},
+        score::Score,
         state::{Items, Reading, TOO_LARGE, Writing, WrongType},
     },
     encode::{Decoder, Fault},
@@ -21,39 +24,6 @@ use crate::{
     resp::reply::Reply,
     store::{Store, collection::Kind},
 };
-
-/// A member and its score.
-pub(super) type Member = (Vec<u8>, Score);
-
-impl View<'_> {
-    /// The score of a member.
-    pub(super) fn score(&self, member: &[u8]) -> Option<Score> {
-        Score::from_bytes(&self.row(&placed(MEMBER, member))?)
-    }
-}
-
-pub(super) fn order_row(member: &[u8], score: Score) -> Vec<u8> {
-    [&[ORDER][..], &score.order(), member].concat()
-}
-
-impl Change<'_, '_> {
-    /// Gives a member a score, in the place of the one that it had.
-    pub(super) fn score(&mut self, member: &[u8], old: Option<Score>, new: Score) {
-        if let Some(old) = old {
-            self.remove_beside(&order_row(member, old));
-        }
-        self.put_beside(&order_row(member, new), b"");
-        let length = old.map(|_| Score::BYTES);
-        let score = new.kept().to_bytes();
-        self.put_known(&placed(MEMBER, member), &score, length);
-    }
-
-    /// Removes a member that has this score.
-    fn drop_member(&mut self, member: &[u8], score: Score) {
-        self.remove_beside(&order_row(member, score));
-        self.remove_known(&placed(MEMBER, member), Score::BYTES);
-    }
-}
 
 /// ZSCORE and ZMSCORE.
 pub(super) fn scores(
@@ -206,7 +176,7 @@ pub(super) fn random(
     match view(state.store, key, Kind::Zset, reply) {
         Err(WrongType) => {}
         Ok(Some(set)) => elements::random(&set, MEMBER, wanted, reply, |value, reply| {
-            reply.double(&super::score_text(value));
+            reply.double(&score_text(value));
         }),
         Ok(None) => elements::random_of_one(None, wanted, reply),
     }
@@ -340,11 +310,7 @@ fn list(
 }
 
 /// Returns how many members ZRANGESTORE or ZREMRANGEBY… would find.
-pub(in crate::commands) fn found(
-    op: Op,
-    from: &mut Decoder<'_>,
-    store: &dyn Store,
-) -> Result<u64, Fault> {
+pub(crate) fn found(op: Op, from: &mut Decoder<'_>, store: &dyn Store) -> Result<u64, Fault> {
     let mut key = from.key()?;
     if op == Op::ZRangeStore {
         key = from.key()?;
@@ -487,7 +453,7 @@ pub(super) fn pop_first(
 
 /// Writes key and members in the form of ZMPOP, or without a count key, member and score in that of
 /// BZPOPMIN; `false`: the set is absent, and nothing is written.
-pub(in crate::commands) fn pop_from(
+pub(crate) fn pop_from(
     key: Key<'_>,
     max: bool,
     count: Option<u64>,

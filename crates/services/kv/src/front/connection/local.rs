@@ -2,18 +2,19 @@
 
 use quorate_replica::front::{Requests, Sequenced};
 
-use super::{Connection, quiet::Quiet, session::Attached};
+use super::{Connection, attached::Attached, quiet::Quiet};
 use crate::{
-    command::{Encode, Listening, Local, NOT_AN_INTEGER, Refusal, Request},
+    command::{Encode, Listening, Local, NOT_AN_INTEGER, Refusal, Request, SYNTAX},
     commands::{inspect, transactions::ABSENT_LEVEL},
     encode::Encoder,
     front::{
         answers,
         asked::{Freshness, How, Query, Read, Write},
+        buffers::fresh,
         channels::{self, SPACES},
         client, info,
         info::REDIS_VERSION,
-        shared::{Shared, fresh},
+        shared::Shared,
         subcommands, table,
         transaction::Multi,
     },
@@ -396,6 +397,27 @@ impl Connection {
             ..Read::plain(name.to_vec(), Freshness::Linearizable)
         };
         self.order.push_read(read, self.version);
+    }
+
+    /// CLIENT REPLY.
+    pub(super) fn hush(&mut self, arguments: &Arguments<'_>, shared: &mut Shared) {
+        if self.multi.is_some() {
+            let text =
+                "ERR CLIENT REPLY is not allowed in a transaction: replies of EXEC come together";
+            return self.refuse(text, shared);
+        }
+        match &*arguments.at(2).to_ascii_lowercase() {
+            b"on" => {
+                self.quiet = Quiet::No;
+                self.order.silent = false;
+                self.reply(shared, |r| r.ok());
+            }
+            b"off" => self.quiet = Quiet::Yes,
+            // One that wants none does not get more by this.
+            b"skip" if self.quiet == Quiet::Yes => {}
+            b"skip" => self.quiet = Quiet::Once,
+            _ => self.refuse(SYNTAX, shared),
+        }
     }
 }
 

@@ -1,10 +1,13 @@
 //! AUTH and ACL: who a connection is. Passwords are checked by another thread; what comes behind
 //! waits until that is done.
 
-use quorate_access::{Claim, Claimed, Name, NotChecked, Role, name::DEFAULT};
+use quorate_access::{Claimed, Name, NotChecked, Role, name::DEFAULT};
 use quorate_replica::front::Requests;
 
-use super::Connection;
+use super::{
+    Connection,
+    checking::{Checking, Then},
+};
 use crate::{
     command::Local,
     front::{
@@ -23,27 +26,6 @@ const NO_PASSWORD: &str = "ERR AUTH <password> called without any password confi
 const NO_CHECKER: &str = "ERR this node checks no passwords";
 const TOO_MANY: &str = "BUSY too many passwords are being checked; try again";
 const BY_OPERATORS: &str = "ERR users are changed with `quorate user`, at the admin address";
-
-/// A password that is being checked.
-#[derive(Debug)]
-pub(super) struct Checking {
-    ticket: u64,
-    claim: Claim,
-    then: Then,
-}
-
-/// Action once the password is right.
-#[derive(Debug)]
-enum Then {
-    Ok,
-    Hello(Version, Option<Vec<u8>>),
-}
-
-impl Checking {
-    pub(super) const fn ticket(&self) -> u64 {
-        self.ticket
-    }
-}
 
 impl Connection {
     /// `AUTH [user] password`.
@@ -106,7 +88,7 @@ impl Connection {
     }
 
     /// Handles the verdict of another thread on the password.
-    pub(in crate::front) fn judged(
+    pub(crate) fn judged(
         &mut self,
         ticket: u64,
         fits: bool,

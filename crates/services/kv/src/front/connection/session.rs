@@ -1,7 +1,7 @@
 //! QUORATE: numbered commands that are executed once over any number of connections, and state.
 
 use quorate_core::record::Class;
-use quorate_replica::front::{Requests, Sequenced, SessionId};
+use quorate_replica::front::{Requests, SessionId};
 
 use super::Connection;
 use crate::{
@@ -10,8 +10,9 @@ use crate::{
     encode::Encoder,
     front::{
         asked::{Freshness, How, Read, Write},
+        buffers::fresh,
         info,
-        shared::{Shared, fresh},
+        shared::Shared,
     },
     op::Kind,
     resp::{integer::parse_integer, request::Arguments},
@@ -34,35 +35,6 @@ const BOUND_MS: std::ops::RangeInclusive<u64> = 1..=3_600_000;
 
 const NO_SESSION: &str = "NOSESSION not executed now: this connection has no session; \
     register one with QUORATE SESSION or attach one with QUORATE SESSION <id>";
-
-/// The session that a connection is attached to.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Attached {
-    session: Option<SessionId>,
-    /// The replies to all numbers below have arrived.
-    acknowledged_below: u64,
-}
-
-impl Attached {
-    pub(super) fn to(&mut self, session: SessionId) {
-        *self = Self { session: Some(session), acknowledged_below: 0 };
-    }
-
-    /// Raises the acknowledged number, never backwards: acknowledged replies may be forgotten
-    /// already.
-    fn acknowledge(&mut self, below: u64) {
-        self.acknowledged_below = self.acknowledged_below.max(below);
-    }
-
-    /// A number of the session, if there is one.
-    fn at(&self, sequence: u64) -> Option<Sequenced> {
-        Some(Sequenced {
-            session: self.session?,
-            sequence,
-            acknowledged_below: self.acknowledged_below,
-        })
-    }
-}
 
 impl Connection {
     /// Returns whether this is the one QUORATE command that belongs inside a transaction.
@@ -133,7 +105,7 @@ impl Connection {
             // [less-6] Replies here report the effect of a command, and that is known when it is
             // decided.
             b"volatile" if requests.status().class == Class::Durable => {
-                let text = "ERR the cluster is durable, and a reply tells what a command did: nobody knows that before it is \
+                let text = "ERR the cluster is durable, and a reply tells what a command did: that is not known before it is \
                     decided, and no read shows it";
                 return self.reply(shared, |r| r.error(text));
             }

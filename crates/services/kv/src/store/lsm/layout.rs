@@ -13,16 +13,16 @@ use crate::{
 
 /// First bytes of stored keys.
 pub(super) mod kind {
-    pub(in crate::store::lsm) const STATE: u8 = 0;
-    pub(in crate::store::lsm) const META: u8 = 1;
-    pub(in crate::store::lsm) const DEADLINE: u8 = 2;
-    pub(in crate::store::lsm) const DATA: u8 = 3;
+    pub(crate) const STATE: u8 = 0;
+    pub(crate) const META: u8 = 1;
+    pub(crate) const DEADLINE: u8 = 2;
+    pub(crate) const DATA: u8 = 3;
     /// Rows of collections.
-    pub(in crate::store::lsm) const ROW: u8 = 4;
+    pub(crate) const ROW: u8 = 4;
     /// Ids of collections that no key names any more; their rows are to be removed.
-    pub(in crate::store::lsm) const ENDED: u8 = 5;
+    pub(crate) const ENDED: u8 = 5;
     /// The earliest deadline of a field, of each hash that has some.
-    pub(in crate::store::lsm) const FIELD_DEADLINE: u8 = 6;
+    pub(crate) const FIELD_DEADLINE: u8 = 6;
 }
 
 /// The stored key of what the last commit says.

@@ -11,10 +11,10 @@ use quorate_core::slot::Slot;
 use quorate_replica::service::{LoadError, MetaChange};
 
 use super::{
-    LsmStore, SLOW,
+    Load, LsmStore, SLOW,
     changes::Changes,
+    condition::Condition,
     layout::{State, kind},
-    trouble::Condition,
 };
 use crate::{
     key::Key,
@@ -23,13 +23,6 @@ use crate::{
         collection::{Id, next_in},
     },
 };
-
-/// A load in progress.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Load {
-    generation: u64,
-    keys: u64,
-}
 
 impl LsmStore {
     pub(super) fn start_load(&mut self) -> Result<(), LoadError> {

@@ -100,11 +100,11 @@ fn may_be_renamed(folder: &Path) -> io::Result<()> {
     if fs::metadata(folder)?.dev() != fs::metadata(parent)?.dev() {
         return Err(io::Error::other("its folder is a file system of its own"));
     }
-    let beside = folder.with_extension("beside");
+    let probe = folder.with_extension("probe");
     // A process that ended here before may have left it.
-    match fs::create_dir(&beside) {
+    match fs::create_dir(&probe) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         made => made?,
     }
-    fs::remove_dir(&beside)
+    fs::remove_dir(&probe)
 }

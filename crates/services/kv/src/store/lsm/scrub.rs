@@ -10,7 +10,7 @@ use std::{
     fs::{File, OpenOptions},
     io::{self, ErrorKind, Read as _},
     os::unix::fs::OpenOptionsExt as _,
-    path::{Path, PathBuf},
+    path::Path,
     sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel},
     thread::{self, JoinHandle},
     time::Duration,
@@ -20,19 +20,12 @@ use quorate_replica::service::Scrubbed;
 use rustix::fs::OFlags;
 use xxhash_rust::xxh3::Xxh3;
 
-use super::LsmStore;
+use super::{LsmStore, tree::TreeFile};
 
 /// Bytes of one read.
 const PIECE_BYTES: usize = 256 << 10;
 /// Alignment of reads past the cache of the kernel.
 const ALIGNED: usize = 4096;
-
-/// A file of the tree.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct TreeFile {
-    pub(super) path: PathBuf,
-    pub(super) checksum: u128,
-}
 
 /// Report of the thread.
 enum Told {

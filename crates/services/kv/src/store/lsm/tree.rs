@@ -22,9 +22,15 @@ use super::{
         NEWEST_KEY, STATE_KEY, State, data_key, deadline_key, ended_key, kind, prefix, row_key,
         stored_value,
     },
-    scrub::TreeFile,
 };
 use crate::store::{Of, Position};
+
+/// A file of the tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct TreeFile {
+    pub(super) path: PathBuf,
+    pub(super) checksum: u128,
+}
 
 /// Tables in memory that may wait to be written before another unit goes in. From four on the
 /// library waits by itself, and forever if its threads have failed; each unit can add two.

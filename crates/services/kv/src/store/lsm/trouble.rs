@@ -1,40 +1,16 @@
 //! A store whose disk is full, or fails: what it can still do, and how it comes back.
 
-use std::{cell::OnceCell, fmt, mem};
+use std::{cell::OnceCell, mem};
 
 use quorate_replica::service::Health;
 
 use super::{
-    FULL, LsmStore, SLOW, changes::Changes, failure::Failure, scrub::Suspicion, tree::Opened,
-    writer::Event,
+    FULL, LsmStore, SLOW, changes::Changes, condition::Condition, failure::Failure,
+    scrub::Suspicion, tree::Opened, writer::Event,
 };
 
 /// After this many failed reads in one process the tree is not trusted any more.
 const FAILED_READS_MAX: u32 = 2;
-
-/// Condition of the store and its disk.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Condition {
-    /// Nothing is wrong.
-    Well,
-    /// The writer waits for the disk. Commits go on in memory while there is room for them.
-    Waiting(String),
-    /// The tree takes nothing any more. It can be read.
-    Failed(String),
-    /// The tree is not open.
-    Closed(String),
-}
-
-impl fmt::Display for Condition {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Well => f.write_str("the store is well"),
-            Self::Waiting(why) => write!(f, "the store waits to write: {why}"),
-            Self::Failed(why) => write!(f, "the store cannot write: {why}"),
-            Self::Closed(why) => write!(f, "the store is not open: {why}"),
-        }
-    }
-}
 
 impl LsmStore {
     /// Handles the writer's events, and returns the health of the store.

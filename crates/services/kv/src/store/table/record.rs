@@ -1,12 +1,16 @@
 //! A key with all that it has, in one allocation: one miss of the caches, where a tree has four.
 
-use crate::store::{Bytes, Entry, Kind, Old, Stamp, Version};
+use crate::store::{
+    collection::Kind,
+    entry::{Bytes, Entry, Old, Stamp},
+    places::Version,
+};
 
 /// ```text
 /// slot u64 | deadline u64 | index u32 | key length u32 | has a deadline, kind u8 | key | value
 /// ```
 #[derive(Debug)]
-pub(in crate::store) struct Record(Box<[u8]>);
+pub(crate) struct Record(Box<[u8]>);
 
 const SLOT: usize = 0;
 const DEADLINE: usize = 8;
@@ -20,7 +24,7 @@ const HAS_DEADLINE: u8 = 1;
 const LINE: usize = 64;
 
 impl Record {
-    pub(in crate::store) fn new(key: &[u8], value: &[u8], stamp: Stamp) -> Self {
+    pub(crate) fn new(key: &[u8], value: &[u8], stamp: Stamp) -> Self {
         let key_bytes = u32::try_from(key.len()).expect("a command is shorter than 4 GiB");
         let mut bytes = Vec::with_capacity(HEAD + key.len() + value.len());
         bytes.resize(HEAD, 0);
@@ -33,7 +37,7 @@ impl Record {
     }
 
     /// Replaces all but the key. In place, if the value is as long as the old one.
-    pub(in crate::store) fn set(&mut self, value: &[u8], stamp: Stamp) {
+    pub(crate) fn set(&mut self, value: &[u8], stamp: Stamp) {
         let from = self.value_at();
         if self.0.len() - from == value.len() {
             self.0[from..].copy_from_slice(value);
@@ -51,15 +55,15 @@ impl Record {
         self.0[FLAGS] = u8::from(deadline.is_some()) | (kind as u8) << 1;
     }
 
-    pub(in crate::store) fn key(&self) -> &[u8] {
+    pub(crate) fn key(&self) -> &[u8] {
         &self.0[HEAD..self.value_at()]
     }
 
-    pub(in crate::store) fn deadline(&self) -> Option<u64> {
+    pub(crate) fn deadline(&self) -> Option<u64> {
         (self.0[FLAGS] & HAS_DEADLINE != 0).then(|| u64::from_le_bytes(self.field(DEADLINE)))
     }
 
-    pub(in crate::store) fn entry(&self) -> Entry<'_> {
+    pub(crate) fn entry(&self) -> Entry<'_> {
         Entry {
             value: Bytes::Borrowed(&self.0[self.value_at()..]),
             version: self.version(),
@@ -69,7 +73,7 @@ impl Record {
     }
 
     /// Returns the data lost with the record.
-    pub(in crate::store) fn old(&self) -> Old {
+    pub(crate) fn old(&self) -> Old {
         Old::new(&self.0[self.value_at()..], self.entry().stamp())
     }
 
@@ -78,7 +82,7 @@ impl Record {
     }
 
     /// A layer above others says with it that the key is gone.
-    pub(in crate::store) fn is_absent(&self) -> bool {
+    pub(crate) fn is_absent(&self) -> bool {
         self.version() == Version::ABSENT
     }
 
@@ -90,17 +94,17 @@ impl Record {
     }
 
     /// Bytes in memory.
-    pub(in crate::store) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.0.len()
     }
 
     /// Returns the size of a record of this key and value.
-    pub(in crate::store) const fn bytes_of(key: &[u8], value: &[u8]) -> usize {
+    pub(crate) const fn bytes_of(key: &[u8], value: &[u8]) -> usize {
         HEAD + key.len() + value.len()
     }
 
     /// Reads a byte of each line of a record of usual size, so that it is in the caches.
-    pub(in crate::store) fn touch(&self) -> u8 {
+    pub(crate) fn touch(&self) -> u8 {
         let last = self.0.len() - 1;
         [0, LINE, 2 * LINE, 3 * LINE].into_iter().fold(0, |sum, at| sum ^ self.0[at.min(last)])
     }

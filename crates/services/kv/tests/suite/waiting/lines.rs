@@ -111,7 +111,7 @@ fn a_withdrawal_that_is_lost_is_made_up_for() {
     assert_eq!(
         group.take(second),
         "*2|$1|k|$1|a|",
-        "its node sees that it has a turn and nobody takes it"
+        "its node sees that it has a turn, which no client takes"
     );
 }
 
@@ -137,7 +137,7 @@ fn the_clients_of_a_dead_node_are_removed_from_the_line() {
     group.settle();
     assert_eq!(group.take(second), "*2|$1|k|$1|a|");
     group.say(other, "RPUSH k b");
-    assert_eq!(group.say(other, "BLPOP k 0"), "*2|$1|k|$1|b|", "nobody is left");
+    assert_eq!(group.say(other, "BLPOP k 0"), "*2|$1|k|$1|b|", "no other client is left");
 }
 
 /// A node that was taken for dead and is not: its clients get in line again, and lose nothing but

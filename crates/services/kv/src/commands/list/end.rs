@@ -1,0 +1,47 @@
+//! The two ends of a list.
+
+use crate::{
+    command::{Refusal, SYNTAX},
+    encode::{Decoder, Malformed},
+};
+
+/// An end of a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    Left = 0,
+    Right = 1,
+}
+
+impl End {
+    pub(crate) fn parse(word: &[u8]) -> Result<Self, Refusal> {
+        match &*word.to_ascii_lowercase() {
+            b"left" => Ok(Self::Left),
+            b"right" => Ok(Self::Right),
+            _ => Err(SYNTAX.into()),
+        }
+    }
+
+    pub(crate) fn decode(from: &mut Decoder<'_>) -> Result<Self, Malformed> {
+        match from.byte()? {
+            0 => Ok(Self::Left),
+            1 => Ok(Self::Right),
+            _ => Err(Malformed),
+        }
+    }
+
+    /// The event of a push.
+    pub(super) const fn pushed(self) -> &'static str {
+        match self {
+            Self::Left => "lpush",
+            Self::Right => "rpush",
+        }
+    }
+
+    /// The same of a pop.
+    pub(super) const fn popped(self) -> &'static str {
+        match self {
+            Self::Left => "lpop",
+            Self::Right => "rpop",
+        }
+    }
+}

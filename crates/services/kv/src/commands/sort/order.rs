@@ -1,0 +1,39 @@
+//! What SORT is asked for, as it stands in a command.
+
+use crate::encode::{Decoder, Fault, List};
+
+/// Order of elements, and the reply for each.
+#[derive(Clone, Copy)]
+pub(super) struct Order<'a> {
+    /// The largest first.
+    pub(super) back: bool,
+    /// By their bytes instead of as numbers.
+    pub(super) alpha: bool,
+    /// By what stands at these keys; a pattern without a star: not at all.
+    pub(super) by: Option<&'a [u8]>,
+    /// Numbers of elements to skip and to return; less than 0: all.
+    pub(super) limit: (i64, i64),
+    /// Patterns to return instead of the element itself.
+    pub(super) gets: List<'a>,
+}
+
+/// Flags of an order.
+pub(super) mod flag {
+    pub(crate) const BACK: u8 = 1;
+    pub(crate) const ALPHA: u8 = 2;
+    pub(crate) const BY: u8 = 4;
+}
+
+impl<'a> Order<'a> {
+    pub(super) fn decode(from: &mut Decoder<'a>) -> Result<Self, Fault> {
+        let flags = from.byte()?;
+        let by = from.bytes()?;
+        Ok(Self {
+            back: flags & flag::BACK != 0,
+            alpha: flags & flag::ALPHA != 0,
+            by: (flags & flag::BY != 0).then_some(by),
+            limit: (from.signed()?, from.signed()?),
+            gets: from.list()?,
+        })
+    }
+}

@@ -1,0 +1,49 @@
+//! The rows of a member: one with its score, found by its name, and one in the order of scores.
+
+use crate::commands::{
+    rows::{Change, View, placed},
+    score::Score,
+};
+
+/// Prefix of the names of rows that have a member and its score. Part of the format.
+pub(crate) const MEMBER: &[u8] = &[0];
+/// The same of rows in the order of scores.
+pub(super) const ORDER: u8 = 1;
+
+/// The score in the row of a member, in Redis' words.
+pub(crate) fn score_text(value: &[u8]) -> String {
+    Score::from_bytes(value).unwrap_or(Score::ZERO).text()
+}
+
+/// A member and its score.
+pub(super) type Member = (Vec<u8>, Score);
+
+impl View<'_> {
+    /// The score of a member.
+    pub(super) fn score(&self, member: &[u8]) -> Option<Score> {
+        Score::from_bytes(&self.row(&placed(MEMBER, member))?)
+    }
+}
+
+pub(super) fn order_row(member: &[u8], score: Score) -> Vec<u8> {
+    [&[ORDER][..], &score.order(), member].concat()
+}
+
+impl Change<'_, '_> {
+    /// Gives a member a score, in the place of the one that it had.
+    pub(super) fn score(&mut self, member: &[u8], old: Option<Score>, new: Score) {
+        if let Some(old) = old {
+            self.remove_extra(&order_row(member, old));
+        }
+        self.put_extra(&order_row(member, new), b"");
+        let length = old.map(|_| Score::BYTES);
+        let score = new.kept().to_bytes();
+        self.put_known(&placed(MEMBER, member), &score, length);
+    }
+
+    /// Removes a member that has this score.
+    pub(super) fn drop_member(&mut self, member: &[u8], score: Score) {
+        self.remove_extra(&order_row(member, score));
+        self.remove_known(&placed(MEMBER, member), Score::BYTES);
+    }
+}

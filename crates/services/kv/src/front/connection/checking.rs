@@ -1,0 +1,26 @@
+//! A password that is being checked, and what comes then.
+
+use quorate_access::Claim;
+
+use crate::resp::reply::Version;
+
+/// A password that is being checked.
+#[derive(Debug)]
+pub(super) struct Checking {
+    pub(super) ticket: u64,
+    pub(super) claim: Claim,
+    pub(super) then: Then,
+}
+
+/// Action once the password is right.
+#[derive(Debug)]
+pub(super) enum Then {
+    Ok,
+    Hello(Version, Option<Vec<u8>>),
+}
+
+impl Checking {
+    pub(super) const fn ticket(&self) -> u64 {
+        self.ticket
+    }
+}

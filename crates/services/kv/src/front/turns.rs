@@ -1,0 +1,239 @@
+//! Whose turn it is: this node's clients that wait look, claim, and leave the line.
+
+use std::collections::BTreeSet;
+
+use quorate_replica::front::{ConnectionId, Failure, Requests};
+
+use super::{
+    RespFront,
+    buffers::fresh,
+    refusals::failure_text,
+    shared::{Owner as TagOwner, Shared, Target},
+    waiting::{Client, How, RetainOne as _, Stage},
+};
+use crate::{
+    commands::waiting::{
+        GONE, Look, WAITING, encode_claim, encode_depose, encode_look, encode_withdraw,
+    },
+    encode::Encoder,
+    resp::reply::{NULL_ARRAY, Reply},
+};
+
+/// Most clients that one command withdraws.
+const WITHDRAWN_MAX: usize = 1024;
+/// The reply to a client whose wait another one ended; Redis' words.
+const UNBLOCKED: &[u8] = b"-UNBLOCKED client unblocked via CLIENT UNBLOCK\r\n";
+
+impl RespFront {
+    /// Sees to the clients that wait.
+    pub(super) fn serve_line(&mut self, requests: &mut dyn Requests) {
+        let now_ms = requests.wall_ms();
+        self.unblock();
+        while let Some(&(until, number)) = self.shared.waiting.ends.first()
+            && until <= now_ms
+        {
+            self.give_up(number);
+        }
+        self.withdraw(requests);
+        if let Some(all) = self.shared.waiting.look_due(now_ms) {
+            self.look(all, now_ms, requests);
+            self.withdraw(requests);
+        }
+    }
+
+    /// Ends the waits that other clients want to end. Without a claim nothing can have been taken
+    /// for a client in line; what is on its way for one is waited for.
+    fn unblock(&mut self) {
+        for (connection, how, asker) in std::mem::take(&mut self.shared.waiting.unblocks) {
+            let waiting = &mut self.shared.waiting;
+            let number = waiting.number_of(connection);
+            let client = number.and_then(|number| waiting.clients.get_mut(&number));
+            match (number, client) {
+                (Some(number), Some(client)) if client.stage == Stage::InLine => {
+                    let unsure = client.unsure;
+                    match how {
+                        _ if unsure => self.end_wait(number, &unknown(), true),
+                        How::Timeout => self.end_wait(number, NULL_ARRAY, true),
+                        How::Error => self.end_wait(number, UNBLOCKED, true),
+                    }
+                    self.shared.waiting.unblocked.push((asker, true));
+                }
+                (_, Some(client)) if client.unblock.is_none() => {
+                    client.unblock = Some((how, asker));
+                }
+                // It waits no more, or another request was first.
+                _ => waiting.unblocked.push((asker, false)),
+            }
+        }
+        for ((connection, place), ended) in std::mem::take(&mut self.shared.waiting.unblocked) {
+            if let Some(client) = self.connections.get_mut(&connection) {
+                client.unblocked(place, ended, &mut self.shared);
+                client.recount(&mut self.shared);
+                client.mark(&mut self.shared);
+            }
+        }
+    }
+
+    /// Looks whose turn it is.
+    fn look(&mut self, all: bool, now_ms: u64, requests: &mut dyn Requests) {
+        let Some(owner) = self.shared.waiting.owner else {
+            return;
+        };
+        let from = std::mem::take(&mut self.shared.waiting.from);
+        let (mut query, mut answer) = (Vec::new(), Vec::new());
+        encode_look(owner, all, &from, &mut Encoder(&mut query));
+        // A service that cannot answer is asked again.
+        let asked = requests.query(&query, &mut answer);
+        let Some(look) = asked.ok().and_then(|()| Look::decode(&answer).ok()) else {
+            return;
+        };
+        let waiting = &mut self.shared.waiting;
+        waiting.from.clone_from(&look.next);
+        waiting.news |= !look.next.is_empty();
+        let overdue = waiting.overdue(&look, now_ms);
+        let unknown = |number: &u64| !waiting.clients.contains_key(number);
+        let in_line = look.all.as_deref().unwrap_or_default();
+        let mut gone: BTreeSet<u64> = look.turns.iter().copied().filter(unknown).collect();
+        gone.extend(in_line.iter().copied().filter(unknown));
+        waiting.gone.extend(gone);
+        let missing = |(number, client): (&u64, &Client)| {
+            let missing = client.stage == Stage::InLine && in_line.binary_search(number).is_err();
+            missing.then_some(*number)
+        };
+        if look.all.is_some() {
+            let missing: Vec<u64> = waiting.clients.iter().filter_map(missing).collect();
+            waiting.in_line = !in_line.is_empty() || !waiting.clients.is_empty();
+            for number in missing {
+                self.is_missing(number, requests);
+            }
+        }
+        for number in look.turns {
+            if self.shared.waiting.client(number, Stage::InLine).is_some() {
+                let mut command = Vec::new();
+                encode_claim(owner, number, &mut Encoder(&mut command));
+                self.claim(number, &command, requests);
+            }
+        }
+        for seen in overdue {
+            let mut command = Vec::new();
+            encode_depose(seen, &mut Encoder(&mut command));
+            self.shared.tell_line(&command, requests);
+        }
+    }
+
+    /// Ends the wait of a client in line whose time is over.
+    fn give_up(&mut self, number: u64) {
+        let client = self.shared.waiting.clients.get(&number);
+        if client.is_some_and(|client| client.unsure) {
+            // Something may have been taken for it, or may be still.
+            self.end_wait(number, &unknown(), true);
+        } else {
+            self.end_wait(number, NULL_ARRAY, true);
+        }
+    }
+
+    /// Handles a client that should be in line and is not: its node was taken for dead, or it has
+    /// got something and was not notified.
+    fn is_missing(&mut self, number: u64, requests: &mut dyn Requests) {
+        let Some(client) = self.shared.waiting.clients.get(&number) else {
+            return;
+        };
+        if client.unsure {
+            self.end_wait(number, &unknown(), false);
+        } else {
+            let command = client.command.clone();
+            self.claim(number, &command, requests);
+        }
+    }
+
+    /// Sends what a client in line wants to be decided.
+    fn claim(&mut self, number: u64, command: &[u8], requests: &mut dyn Requests) {
+        let Some(client) = self.shared.waiting.clients.get(&number) else {
+            return;
+        };
+        let end = client.until_ms.map(|until| (until, number));
+        let tag = self.shared.tag(client.connection, Target::Claim(number));
+        if requests.write(tag, command).is_err() {
+            // It is tried again with the next look.
+            self.shared.tags.take(tag);
+            return;
+        }
+        let waiting = &mut self.shared.waiting;
+        waiting.ends.retain_one(end);
+        if let Some(client) = waiting.clients.get_mut(&number) {
+            client.stage = Stage::Claiming(tag);
+        }
+    }
+
+    /// Handles the result of a claim.
+    pub(super) fn claimed(
+        &mut self,
+        number: u64,
+        reply: Result<&[u8], Failure>,
+        requests: &mut dyn Requests,
+    ) {
+        match reply {
+            Ok(WAITING) => self.shared.waiting.stands(number),
+            Ok(GONE) => self.is_missing(number, requests),
+            Ok(reply) => self.end_wait(number, reply, false),
+            Err(failure) => {
+                if let Some(client) = self.shared.waiting.clients.get_mut(&number) {
+                    client.unsure |= failure == Failure::Unknown;
+                }
+                // Without news: it is tried again, and not at once.
+                let news = self.shared.waiting.news;
+                self.shared.waiting.stands(number);
+                self.shared.waiting.news = news;
+            }
+        }
+    }
+
+    /// Ends a client's wait with a reply.
+    fn end_wait(&mut self, number: u64, reply: &[u8], withdraw: bool) {
+        let Some(client) = self.shared.waiting.forget(number) else {
+            return;
+        };
+        if withdraw {
+            self.shared.waiting.gone.push(number);
+        }
+        if let Some(connection) = self.connections.get_mut(&client.connection) {
+            connection.end_wait(client.place, reply, &mut self.shared);
+            connection.recount(&mut self.shared);
+            let now_ms = self.shared.tally.now_ms;
+            connection.sign(now_ms, &mut self.shared);
+            connection.mark(&mut self.shared);
+        }
+    }
+
+    /// Withdraws those that are gone; if that cannot be sent, the next look at all finds them.
+    fn withdraw(&mut self, requests: &mut dyn Requests) {
+        let gone = std::mem::take(&mut self.shared.waiting.gone);
+        let Some(owner) = self.shared.waiting.owner else {
+            return;
+        };
+        for some in gone.chunks(WITHDRAWN_MAX) {
+            let mut command = Vec::new();
+            encode_withdraw(owner, some, &mut Encoder(&mut command));
+            self.shared.tell_line(&command, requests);
+        }
+    }
+}
+
+/// Returns the error for a claim that may have been executed.
+fn unknown() -> Vec<u8> {
+    let mut reply = Vec::new();
+    Reply(&mut reply).error(failure_text(Failure::Unknown));
+    reply
+}
+
+impl Shared {
+    /// Sends a command about the line whose reply is ignored.
+    fn tell_line(&mut self, command: &[u8], requests: &mut dyn Requests) {
+        let owner = TagOwner { connection: ConnectionId::default(), target: Target::Line };
+        let tag = self.tags.give(owner);
+        if requests.write(tag, command).is_err() {
+            self.tags.take(tag);
+        }
+        fresh(&mut self.command);
+    }
+}

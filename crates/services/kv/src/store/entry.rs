@@ -1,0 +1,113 @@
+//! What a store has of a key: a value and its metadata.
+
+use std::ops::Deref;
+
+use super::{
+    collection::{Header, Id, Kind, id_in, next_in},
+    places::Version,
+};
+
+/// Bytes of a value, borrowed from memory or shared with the LSM's cache.
+#[derive(Debug)]
+pub enum Bytes<'a> {
+    /// In memory.
+    Borrowed(&'a [u8]),
+    /// From the LSM tree, without what its stored form has before the value.
+    Shared(fjall::Slice, usize),
+}
+
+impl Deref for Bytes<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Borrowed(bytes) => bytes,
+            Self::Shared(slice, from) => &slice[*from..],
+        }
+    }
+}
+
+/// Entry of a key.
+#[derive(Debug)]
+pub struct Entry<'a> {
+    /// The value.
+    pub value: Bytes<'a>,
+    /// Command that changed it last.
+    pub version: Version,
+    /// From when on it does not exist.
+    pub deadline: Option<u64>,
+    /// Type of the value.
+    pub kind: Kind,
+}
+
+impl Entry<'_> {
+    /// Returns everything except the value.
+    pub const fn stamp(&self) -> Stamp {
+        Stamp { version: self.version, deadline: self.deadline, kind: self.kind }
+    }
+
+    /// The deadline that the key was given, and not one that it has because all fields of its hash
+    /// have one.
+    pub fn own_deadline(&self) -> Option<u64> {
+        if self.kind == Kind::Hash
+            && let Some(timed) = Header::from_bytes(&self.value).and_then(|header| header.timed)
+        {
+            return timed.deadline;
+        }
+        self.deadline
+    }
+
+    /// [time-2] Returns whether the key exists at this time of the group.
+    pub fn exists_at(&self, group_ms: u64) -> bool {
+        exists_at(self.deadline, group_ms)
+    }
+}
+
+/// Metadata of a key's value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    /// Command that changed it last.
+    pub version: Version,
+    /// From when on it does not exist.
+    pub deadline: Option<u64>,
+    /// Type of the value.
+    pub kind: Kind,
+}
+
+impl Stamp {
+    /// Creates the stamp of a string.
+    pub const fn string(version: Version, deadline: Option<u64>) -> Self {
+        Self { version, deadline, kind: Kind::String }
+    }
+
+    /// Stamp of a removed key in a layer.
+    pub(super) const ABSENT: Self = Self::string(Version::ABSENT, None);
+}
+
+/// Previous data of a key that is replaced or removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Old {
+    pub(super) version: Version,
+    pub(super) deadline: Option<u64>,
+    /// The earliest of its fields' deadlines.
+    pub(super) next: Option<u64>,
+    /// Its rows.
+    pub(super) id: Option<Id>,
+}
+
+impl Old {
+    pub(super) fn new(value: &[u8], stamp: Stamp) -> Self {
+        let Stamp { version, deadline, kind } = stamp;
+        Self { version, deadline, next: next_in(kind, value), id: id_in(kind, value) }
+    }
+
+    /// Both deadlines.
+    pub(super) const fn deadlines(&self) -> [Option<u64>; 2] {
+        [self.deadline, self.next]
+    }
+}
+
+/// [time-2] Returns whether a key or field with this deadline exists at this time of the group.
+pub(super) fn exists_at(deadline: Option<u64>, group_ms: u64) -> bool {
+    deadline.is_none_or(|deadline| deadline > group_ms)
+}

@@ -1,0 +1,27 @@
+//! How the store and its disk are.
+
+use std::fmt;
+
+/// Condition of the store and its disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Condition {
+    /// Nothing is wrong.
+    Well,
+    /// The writer waits for the disk. Commits go on in memory while there is room for them.
+    Waiting(String),
+    /// The tree takes nothing any more. It can be read.
+    Failed(String),
+    /// The tree is not open.
+    Closed(String),
+}
+
+impl fmt::Display for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Well => f.write_str("the store is well"),
+            Self::Waiting(why) => write!(f, "the store waits to write: {why}"),
+            Self::Failed(why) => write!(f, "the store cannot write: {why}"),
+            Self::Closed(why) => write!(f, "the store is not open: {why}"),
+        }
+    }
+}
