@@ -199,7 +199,7 @@ mod tests {
 
     #[test]
     fn without_a_program_nothing_is_measured_and_it_says_so() {
-        let all = super::all(None, None, &Figures::default());
+        let all = all(None, None, &Figures::default());
         assert_eq!(all.len(), 4);
         for compared in all {
             assert!(
