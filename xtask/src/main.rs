@@ -139,8 +139,8 @@ const HELP: &str = "cargo xtask NAME
   upgrade --from REV [--seed N]
                    nodes of that revision and of today in one cluster, exchanged under load and
                    kills, up and back: nothing is lost; builds the revision in target/upgrade
-  users            tests that touch the system, as an ordinary user with the usual limits, and next to
-                   a mounted BPF file system; builds nothing anew after `cargo test`
+  users            tests that touch the system, as an ordinary user with the usual limits, and
+                   next to a mounted BPF file system; builds nothing anew after `cargo test`
   zoo [--json]     bugs of other systems, and our checks that find them: checks docs/zoo.toml and writes
                    docs/zoo.md, or prints it for programs
   zoo run [--record] [NAME…]
