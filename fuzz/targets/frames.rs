@@ -1,4 +1,4 @@
-//! Frames of the log service, and what somebody answers when asked what he is.
+//! Frames of the log service, and what a peer answers when asked what it is.
 #![no_main]
 
 #[path = "../../crates/proof/bench/tests/suite/fuzz/check.rs"]

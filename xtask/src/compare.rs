@@ -232,8 +232,8 @@ fn half_loads(system: &System, all: &[&System], results: &Results) -> Vec<(Strin
     if !system.is_ours() {
         return half(system).into_iter().collect();
     }
-    let beside = all.iter().filter(|peer| peer.stands_beside(system));
-    beside.filter_map(|peer| half(peer)).collect()
+    let compared = all.iter().filter(|peer| peer.stands_beside(system));
+    compared.filter_map(|peer| half(peer)).collect()
 }
 
 fn parse(words: &[&str]) -> Result<Wish, Failed> {

@@ -68,18 +68,18 @@ const HELP: &str = "cargo xtask NAME
                    1 takes a minute
   cluster streams kills [KILLS] [--seed N]
                    the leader, the follower and the auxiliary are killed 100 times each
-                   beside byte streams
-  cluster pressure busy processors and disks beside the nodes must not change the leader
+                   next to byte streams
+  cluster pressure busy processors and disks next to the nodes must not change the leader
   cluster failover time from a kill of the leader to the next acknowledged write
   bench [cluster|core|log|kv|pipeline] [--quick] [--json]
                    what commands, steps and commits cost; kv in turns with Redis
-  bench recycled   a log that writes over its segments, beside a bare program that does
+  bench recycled   a log that writes over its segments, and a bare program that does
   bench device [--quick]
                    devices in the kernel and in user space decide, in turns; needs root
   bench snapshots [one|behind|lsm] [--quick]
-                   snapshots beside writes, restarts, a follower that missed all of it
+                   snapshots during writes, restarts, a follower that missed all of it
   compare [--only NAME,…] [--duration 5s] [--repeat 5] [--quick] [--list] [--out PATH]
-                   Quorate beside other systems, in turns; one report
+                   Quorate and other systems, in turns; one report
   compare multicast [--quick] [--receivers N,…] [--speed 100mbit,1gbit] [--size BYTES]
                    one sender and many receivers on emulated links; needs root
   gate [--bless REASON]
@@ -119,10 +119,10 @@ const HELP: &str = "cargo xtask NAME
   page [PROGRAM]   the page at the admin address, and that of `quorate demo --devices`, in a headless
                    Chromium: layout, live figures, every button; pictures in target/page
   tuner [--point-ms N] [NAME…]
-                   batch and window that nodes choose, beside the best of a grid
+                   batch and window that nodes choose, against the best of a grid
   tuner overload|step|default [--rounds N] [NAME…]
                    four times the load that nodes can serve; steps of the load; the
-                   fixed default beside the nodes' own choice
+                   fixed default against the nodes' own choice
   spec             rules that are neither cited by code nor listed as missing, unknown
                    rule ids; rules without a test or a mutant
   tidy             facts about the tree that are wrong
@@ -139,8 +139,8 @@ const HELP: &str = "cargo xtask NAME
   upgrade --from REV [--seed N]
                    nodes of that revision and of today in one cluster, exchanged under load and
                    kills, up and back: nothing is lost; builds the revision in target/upgrade
-  users            tests that touch the system, as an ordinary user with the usual limits, and beside
-                   a mounted BPF file system; builds nothing anew after `cargo test`
+  users            tests that touch the system, as an ordinary user with the usual limits, and
+                   next to a mounted BPF file system; builds nothing anew after `cargo test`
   zoo [--json]     bugs of other systems, and our checks that find them: checks docs/zoo.toml and writes
                    docs/zoo.md, or prints it for programs
   zoo run [--record] [NAME…]

@@ -27,7 +27,7 @@ const AS_A_USER: &[(&str, &str, &[&str])] = &[
 ];
 const WITH_BPF: &[(&str, &str, &[&str])] = &[("quorate-device", "suite", &["kernel::"])];
 
-/// The user `nobody`, on every system.
+/// The id of the unprivileged user, the same on every system.
 const USER: &str = "65534";
 /// Limits under which skips allowed elsewhere are allowed here.
 const LIMITS: &str =
@@ -60,7 +60,7 @@ pub(crate) fn run() -> Result<(), Failed> {
         }
     }
     if !root {
-        return skip("tests beside the BPF file system", "only root may mount it");
+        return skip("tests next to the BPF file system", "only root may mount it");
     }
     let words = ["unshare", "--mount", "sh", "-c", MOUNTED, "sh"];
     WITH_BPF.iter().try_for_each(|program| programs.run(program, &words, home.path()))

@@ -146,7 +146,7 @@ mod tests {
 [[bug]]
 name = "one-bug"
 area = "votes"
-system = "Somebody"
+system = "Vendor"
 link = "https://example.org/1"
 place = "issue 1"
 what = "Something was lost."
@@ -157,7 +157,7 @@ mutants = ["p2-1-vote-below-promise"]
 [[bug]]
 name = "other-bug"
 area = "disks"
-system = "Somebody"
+system = "Vendor"
 link = "https://example.org/2"
 place = "issue 2"
 what = "A disk failed."
@@ -224,6 +224,6 @@ tests = ["log::a_failed_write_is_final"]
         let well = page::page(&bugs, &Record::from([(mutant.clone(), found(Some("explorer")))]));
         assert!(well.contains("| `p2-1-vote-below-promise`: explorer | 0.2 |"), "{well}");
         let badly = page::page(&bugs, &Record::from([(mutant, found(None))]));
-        assert!(badly.contains("**nobody** so far: `one-bug`"), "{badly}");
+        assert!(badly.contains("**nothing** so far: `one-bug`"), "{badly}");
     }
 }

@@ -106,7 +106,7 @@ impl Flags {
 }
 
 /// How a command ended: its place in the log, if it was committed and applied here. A sender that
-/// is dropped says that nobody knows.
+/// is dropped says that the outcome is unknown.
 pub type Outcome = oneshot::Receiver<u64>;
 
 /// Accepts clients until the process ends. `submit` hands a command to the library.
@@ -273,7 +273,7 @@ impl Applied {
     }
 }
 
-/// Tells the outside world who leads (0: nobody) until SIGTERM, and then what was applied.
+/// Tells the outside world who leads (0: no node) until SIGTERM, and then what was applied.
 pub async fn run<L, F>(applied: Applied, leader: L) -> io::Result<()>
 where
     L: Fn() -> F,

@@ -124,7 +124,7 @@ fn write(mut file: File, jobs: &mpsc::Receiver<Job>) {
         }
         let result = file.write_all(&bytes).and_then(|()| file.sync_data());
         if let Err(error) = result {
-            // What is on disk is unknown: nobody gets an answer from this node any more.
+            // What is on disk is unknown: this node answers no client any more.
             eprintln!("the log cannot be written: {error}");
             std::process::exit(1);
         }

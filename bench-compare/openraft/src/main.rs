@@ -66,7 +66,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     tokio::spawn(propose(raft.clone(), taken, flags.commands_per_entry));
     let submit = move |command| {
         let (answer, outcome) = oneshot::channel();
-        // If nobody proposes any more, the answer is dropped, which says so.
+        // If no proposer is left, the answer is dropped, which says so.
         let _ = waiting.send((command, answer));
         outcome
     };

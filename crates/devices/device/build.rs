@@ -45,7 +45,7 @@ fn committed(folder: &Path, sources: &Path, made: &Path, why: &str) {
     assert!(
         known.trim() == hash,
         "the objects in crates/devices/programs/xdp/object are of other sources, and there is no other way: {why}\n\
-         install clang, or ask somebody who has it for `cargo xtask offload object`"
+         install clang, or run `cargo xtask offload object` on a machine that has it"
     );
     for program in compile::PROGRAMS {
         let object = folder.join(format!("object/{program}.o"));

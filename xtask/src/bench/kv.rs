@@ -79,9 +79,9 @@ pub(super) fn run(wish: Wish) -> Result<(), Failed> {
     if !has("redis-server") {
         let why = "redis-server is not installed";
         if wish.json {
-            eprintln!("SKIPPED Redis beside it: {why}");
+            eprintln!("SKIPPED Redis for comparison: {why}");
         } else {
-            println!("SKIPPED Redis beside it: {why}");
+            println!("SKIPPED Redis for comparison: {why}");
         }
     }
     eprintln!("building the quorate binary");
@@ -226,7 +226,7 @@ fn parse(text: &str, command: &str) -> Option<Run> {
 
 fn table(class: &str, store: &str, sync: &[&str], rows: &[Row]) {
     let sync = sync.join(" ").replace("--", "");
-    println!("{class}, store {store}                          beside redis-server {sync}");
+    println!("{class}, store {store}                          compared with redis-server {sync}");
     println!(
         "  {:7} {:>5} {:>4} {:>12} {:>9} {:>9} {:>12} {:>9}  {:>6}  {:>13}",
         "",

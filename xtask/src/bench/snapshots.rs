@@ -40,7 +40,7 @@ struct Size {
     limit: u64,
     /// Rate of the concurrent load.
     rate: u32,
-    beside: Duration,
+    paced: Duration,
 }
 
 const LARGE: Size = Size {
@@ -51,7 +51,7 @@ const LARGE: Size = Size {
     log_max: 1 << 30,
     limit: 200 << 20,
     rate: 20_000,
-    beside: Duration::from_secs(6),
+    paced: Duration::from_secs(6),
 };
 const SMALL: Size = Size {
     rounds: 2,
@@ -61,7 +61,7 @@ const SMALL: Size = Size {
     log_max: 256 << 20,
     limit: 50 << 20,
     rate: 20_000,
-    beside: Duration::from_secs(2),
+    paced: Duration::from_secs(2),
 };
 /// Snapshots are taken only when they are asked for, after the first.
 const NEVER: &str = "1000";
@@ -118,11 +118,11 @@ fn filled(store: &str, size: &Size) -> Result<Nodes, Failed> {
 fn snapshots_beside(nodes: &mut Nodes, size: &Size) -> Result<(), Failed> {
     let mut rows = Vec::new();
     for round in 0..size.rounds {
-        let row = beside(nodes, size, round as u64)?;
+        let row = with_and_without(nodes, size, round as u64)?;
         row.print();
         rows.push(row);
     }
-    let middle = |of: &dyn Fn(&Beside) -> f64| median(&rows.iter().map(of).collect::<Vec<_>>());
+    let middle = |of: &dyn Fn(&Concurrent) -> f64| median(&rows.iter().map(of).collect::<Vec<_>>());
     println!(
         "median: p99 with a snapshot {:.2} of without (wanted 2 at most); RSS grows by {:.1} % (wanted 25), {:.0} MiB (wanted 256)",
         middle(&|row| row.with.per_mille(990) / row.without.per_mille(990)),
@@ -133,7 +133,7 @@ fn snapshots_beside(nodes: &mut Nodes, size: &Size) -> Result<(), Failed> {
 }
 
 /// The same writes without and with a concurrent snapshot.
-struct Beside {
+struct Concurrent {
     without: writes::Latencies,
     with: writes::Latencies,
     /// Duration of the snapshot, and its bytes.
@@ -144,7 +144,7 @@ struct Beside {
     grows: f64,
 }
 
-impl Beside {
+impl Concurrent {
     fn print(&self) {
         println!(
             "  p50/p99/p99.9 µs {:.0}/{:.0}/{:.0} without, {:.0}/{:.0}/{:.0} with a snapshot of {:.0} MiB in {:.1} s ({:.0} MiB/s); RSS {:.0} MiB + {:.0}; sent late {:.0}/{:.0} ms, load {}",
@@ -166,9 +166,9 @@ impl Beside {
     }
 }
 
-fn beside(nodes: &Nodes, size: &Size, round: u64) -> Result<Beside, Failed> {
+fn with_and_without(nodes: &Nodes, size: &Size, round: u64) -> Result<Concurrent, Failed> {
     let address = &nodes.client_addresses()[0];
-    let writes = |seed| writes::paced(address, size.keys, seed, size.rate, size.beside);
+    let writes = |seed| writes::paced(address, size.keys, seed, size.rate, size.paced);
     let without = writes(2 * round)?;
     let rss_before = rss(nodes, "VmRSS")?;
     // From here on the peak is the snapshot's.
@@ -183,11 +183,11 @@ fn beside(nodes: &Nodes, size: &Size, round: u64) -> Result<Beside, Failed> {
         return Err(Failed(format!("the snapshot failed: {status}")));
     }
     if !outlived {
-        println!("  the snapshot was over before the writes beside it");
+        println!("  the snapshot was over before the concurrent writes");
     }
     let grows = (rss(nodes, "VmHWM")? - rss_before).max(0.0);
     let held = nodes.view(1).and_then(|view| view.snapshot);
-    Ok(Beside {
+    Ok(Concurrent {
         without,
         with,
         took,
@@ -359,7 +359,7 @@ fn throughput(address: &str, size: &Size, rate: f64, seed: u64) -> Result<f64, F
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         let writes = scope.spawn(|| writes::until(address, size.missed_keys, rate, seed, &stop));
-        thread::sleep(size.beside / 2);
+        thread::sleep(size.paced / 2);
         stop.store(true, Ordering::Relaxed);
         writes.join().expect("writes do not panic")
     })

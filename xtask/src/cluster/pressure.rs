@@ -84,7 +84,7 @@ fn once(size: Size, checker: Option<&Checker>) -> Result<Result<(), Failed>, Fai
         }
     }
     println!(
-        "- beside {PER_CPU} busy threads for each processor and 3 that fill the disk: {} operations, {elections} changes of \
+        "- next to {PER_CPU} busy threads for each processor and 3 that fill the disk: {} operations, {elections} changes of \
          leader in {} s; the leader killed then: writes again after {} ms",
         seen.operations.len(),
         size.time.as_secs(),
@@ -92,7 +92,7 @@ fn once(size: Size, checker: Option<&Checker>) -> Result<Result<(), Failed>, Fai
     );
     if elections > 0 || recovery > RECOVERY_MAX {
         return Ok(Err(Failed(format!(
-            "pressure: {elections} changes of leader although nobody died, and {} ms without a leader; wanted 0, at most {} ms",
+            "pressure: {elections} changes of leader although no node died, and {} ms without a leader; wanted 0, at most {} ms",
             recovery.as_millis(),
             RECOVERY_MAX.as_millis()
         ))));

@@ -50,7 +50,7 @@ pub(crate) fn run(network: &Network, checker: &Checker) -> Result<(), Failed> {
         end: Some(clock.now()),
     });
     if let Some(value) = fresh.text() {
-        return Err(Failed(format!("a node that nobody reaches answered a read with {value:?}")));
+        return Err(Failed(format!("an unreachable node answered a read with {value:?}")));
     }
     let (verdict, text) = checker.judge(&history, nodes.folder())?;
     if verdict != Verdict::Violation {

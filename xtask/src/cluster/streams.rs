@@ -124,7 +124,7 @@ fn under_replacement(
     let leads = seed.is_multiple_of(2);
     let old = nodes.ids().into_iter().find(|id| (*id == leader) == leads);
     let (Some(old), Some(spec)) = (old, newcomers.pop()) else {
-        return Err(Failed("nobody to replace".to_owned()));
+        return Err(Failed("no node to replace".to_owned()));
     };
     let mut failed = Ok(());
     replace::one(nodes, &program, old, spec, &mut |_, step: &Step| {

@@ -26,12 +26,12 @@ use markdown::markdown;
 
 /// Caveats for a reader of the comparison.
 const CAUTIONS: &[&str] = &[
-    "Clients, nodes and their disk share one machine: whoever uses less CPU leaves more to the others of its own run. CPU per command is the figure that depends least on that.",
+    "Clients, nodes and their disk share one machine: a process that uses less CPU leaves more to the others of its run. CPU per command is the figure that depends least on that.",
     "The load has precedence over the systems where that is allowed (nice −10, all its threads), so that it sends in time.",
     "Load that is sent late, more than 1 % of it by more than a millisecond, says nothing of the system: it is sent again, three times at most. Each attempt is listed below.",
     "The load of etcd is a program in Go that speaks gRPC; it costs far more CPU than the load of the others, on the same CPUs (column \"load\").",
     "etcd keeps every version of a key and answers over gRPC; `kv` keeps one and speaks the Redis protocol. The libraries, and `log`, only count commands.",
-    "Redis is one process that replicates nothing and writes one file; Quorate beside it has three processes, two of which must have the command on disk.",
+    "Redis is one process that replicates nothing and writes one file; Quorate, its counterpart, has three processes, two of which must have the command on disk.",
     "Dragonboat is made for thousands of groups at a time. Here it has one, as all others do. It has no volatile row: it ships no log in memory (a file system in memory is for its tests).",
     "OpenRaft ships neither transport nor log, OmniPaxos no transport: those are ours, as thin as we could make them without being wrong, and part of what is measured.",
     "OpenRaft 0.9 and OmniPaxos write and sync one append before they look at the next. The batches that we put in front of both are no part of them; with `-plain` they take one command per entry, as they do by themselves.",

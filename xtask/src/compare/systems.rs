@@ -66,7 +66,7 @@ pub(super) struct System {
     pub(super) start: Start,
     pub(super) protocol: Protocol,
     /// Systems of ours that it is compared with, in the same class.
-    pub(super) beside: &'static [&'static str],
+    pub(super) compared_with: &'static [&'static str],
     /// Runs only if it is named.
     pub(super) is_extra: bool,
 }
@@ -91,7 +91,7 @@ const QUORATE_LOG: System = System {
     build: Build::Own,
     start: Start::Quorate(&["--store", "none", "--durability", "durable"]),
     protocol: Protocol::Framed,
-    beside: &[],
+    compared_with: &[],
     is_extra: false,
 };
 const HASHICORP: System = System {
@@ -102,11 +102,11 @@ const HASHICORP: System = System {
     transport: "its own, TCP",
     storage: "hashicorp/raft-wal; one fsync per append",
     by_us: COUNTER,
-    settings: "BatchApplyCh on; MaxAppendEntries 256 (default 64, limit 1024): all that is under way fits; log level warn",
+    settings: "BatchApplyCh on; MaxAppendEntries 256 (default 64, limit 1024): all that is in flight fits; log level warn",
     build: RAFT,
     start: Start::Library("hashicorp-raft", &[]),
     protocol: Protocol::Framed,
-    beside: LOG,
+    compared_with: LOG,
     is_extra: false,
 };
 const OPENRAFT: System = System {
@@ -116,12 +116,12 @@ const OPENRAFT: System = System {
     version: "0.9.21",
     transport: "ours, TCP: the project ships none",
     storage: "ours, one file: appends that meet share a write and an fdatasync; the project ships none",
-    by_us: "transport; log; batches (commands that wait share an entry; four entries under way); the front for clients; a state machine that counts",
+    by_us: "transport; log; batches (commands that wait share an entry; four entries in flight); the front for clients; a state machine that counts",
     settings: "defaults, but 500 ms heartbeats and 1.5 s elections: the defaults (50 ms, 150 ms) elect anew on a busy machine",
     build: Build::Rust("compare-openraft"),
     start: Start::Library("compare-openraft", &[]),
     protocol: Protocol::Framed,
-    beside: LOG,
+    compared_with: LOG,
     is_extra: false,
 };
 const OMNIPAXOS: System = System {
@@ -136,7 +136,7 @@ const OMNIPAXOS: System = System {
     build: Build::Rust("compare-omnipaxos"),
     start: Start::Library("compare-omnipaxos", &[]),
     protocol: Protocol::Framed,
-    beside: LOG,
+    compared_with: LOG,
     is_extra: false,
 };
 
@@ -195,7 +195,7 @@ pub(super) const SYSTEMS: &[System] = &[
         build: Build::Go { folder: "etcd", programs: &[(".", "etcd"), ("./load", "etcd-load")] },
         start: Start::Etcd,
         protocol: Protocol::EtcdPuts,
-        beside: KV,
+        compared_with: KV,
         is_extra: false,
     },
     System {
@@ -211,7 +211,7 @@ pub(super) const SYSTEMS: &[System] = &[
         start: Start::Redis,
         protocol: Protocol::Resp,
         // Half of what it takes is more than the tree on disk takes.
-        beside: &["quorate-kv-memory"],
+        compared_with: &["quorate-kv-memory"],
         is_extra: false,
     },
     HASHICORP,
@@ -233,7 +233,7 @@ pub(super) const SYSTEMS: &[System] = &[
         build: Build::Go { folder: "dragonboat", programs: &[(".", "dragonboat")] },
         start: Start::Library("dragonboat", &[]),
         protocol: Protocol::Framed,
-        beside: LOG,
+        compared_with: LOG,
         is_extra: false,
     },
     OPENRAFT,
@@ -281,7 +281,7 @@ impl System {
 
     /// Returns whether it is compared with this one of ours.
     pub(super) fn stands_beside(&self, ours: &Self) -> bool {
-        self.class == ours.class && self.beside.contains(&ours.name)
+        self.class == ours.class && self.compared_with.contains(&ours.name)
     }
 }
 
@@ -323,7 +323,7 @@ mod tests {
         assert_eq!(ids(&["openraft/volatile"]), ["quorate-log/volatile", "openraft/volatile"]);
         assert!(ids(&["openraft-plain"]).contains(&"openraft-plain/volatile".to_owned()));
         assert_eq!(ids(&[]).len(), SYSTEMS.len() - 2);
-        assert!(choose(&["nobody".to_owned()]).is_err());
+        assert!(choose(&["no-such-system".to_owned()]).is_err());
     }
 
     #[test]

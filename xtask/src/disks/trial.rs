@@ -265,7 +265,7 @@ impl Row {
                 disk.tell("hold")?;
                 self.until(nodes, victim, &mut clients, &mut || Ok(disk.prey()? > 0))?;
                 // Names may be lost without anybody ever flushing them.
-                let _ = wait::at_most(HELD, "somebody to wait for the disk", || {
+                let _ = wait::at_most(HELD, "a write to wait for the disk", || {
                     disk.held().is_ok_and(|held| held > 1).then_some(())
                 });
                 self.cut(nodes, victim, disk)?;

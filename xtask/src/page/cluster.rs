@@ -135,7 +135,7 @@ impl Page {
     fn wait_status(&mut self, words: &str) -> Result<(), Failed> {
         let words = json!(words);
         self.browser.wait(
-            "the status beside the title",
+            "the status next to the title",
             &format!("document.getElementById('status')?.textContent === {words}"),
         )
     }

@@ -55,7 +55,7 @@ fn head(bugs: &[Bug], record: &Record) -> String {
         systems = systems.len(),
         first = bugs.first().map_or("", |bug| bug.name.as_str()),
     );
-    let nobody: Vec<String> = bugs
+    let missed_bugs: Vec<String> = bugs
         .iter()
         .filter(|bug| {
             let missed = |name: &&String| record.get(*name).is_some_and(|found| found.by.is_none());
@@ -63,9 +63,11 @@ fn head(bugs: &[Bug], record: &Record) -> String {
         })
         .map(|bug| format!("`{}`", bug.name))
         .collect();
-    let _ = match nobody.as_slice() {
+    let _ = match missed_bugs.as_slice() {
         [] => writeln!(text, "\nEvery bug that was planted and searched for is found."),
-        names => writeln!(text, "\nPlanted, and found by **nobody** so far: {}.", names.join(", ")),
+        names => {
+            writeln!(text, "\nPlanted, and found by **nothing** so far: {}.", names.join(", "))
+        }
     };
     text
 }
@@ -88,7 +90,7 @@ fn row(bug: &Bug, record: &Record) -> String {
             None => format!("`{name}`"),
             Some(found) => match &found.by {
                 Some(by) => format!("`{name}`: {}", quiet(by)),
-                None => format!("`{name}`: **nobody**"),
+                None => format!("`{name}`: **nothing**"),
             },
         });
         seconds.push(match found {

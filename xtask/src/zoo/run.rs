@@ -30,7 +30,7 @@ pub(super) fn run(words: &[&str]) -> Result<(), Failed> {
         };
         let by = finding.by.as_deref();
         missed += usize::from(by.is_none());
-        println!("| {name} | {} | {:.1} |", by.unwrap_or("**nobody**"), finding.seconds);
+        println!("| {name} | {} | {:.1} |", by.unwrap_or("**nothing**"), finding.seconds);
         if keep {
             let found = Found {
                 by: finding.by.filter(|_| is_mutant),
@@ -46,7 +46,7 @@ pub(super) fn run(words: &[&str]) -> Result<(), Failed> {
     }
     match missed {
         0 => Ok(()),
-        missed => Err(Failed(format!("{missed} were found by nobody, or failed"))),
+        missed => Err(Failed(format!("{missed} were not found, or failed"))),
     }
 }
 

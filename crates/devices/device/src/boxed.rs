@@ -277,7 +277,7 @@ impl<W: Wire> Wire for Translated<W> {
     fn send(&mut self, frame: &[u8]) {
         let to = |to: Address| match to.mac {
             mac if mac == HEARD.mac => self.place.everybody,
-            _ => beside(to),
+            _ => other_side(to),
         };
         let outer = (self.place.form, self.place.group, self.place.room);
         let form = Form::Udp;
@@ -290,7 +290,7 @@ impl<W: Wire> Wire for Translated<W> {
     fn receive(&mut self, arrived: &mut Arrived) {
         self.arrived.clear();
         self.wire.receive(&mut self.arrived);
-        let Settings { own, everybody, decisions, group, form, .. } = self.place;
+        let Settings { own, everybody: all, decisions, group, form, .. } = self.place;
         let inner = (Form::Udp, GROUP, self.room);
         for frame in self.arrived.iter().take(Arrived::MAX) {
             // Others' are not looked at: a box would drop them.
@@ -298,10 +298,10 @@ impl<W: Wire> Wire for Translated<W> {
                 .is_some_and(|(seen, header)| seen == form && header.group == group);
             let to = match frame.first_chunk::<6>() {
                 Some(mac) if *mac == own.mac => OWN,
-                Some(mac) if [everybody.mac, decisions.mac].contains(mac) => HEARD,
+                Some(mac) if [all.mac, decisions.mac].contains(mac) => HEARD,
                 _ => continue,
             };
-            let Some(from) = source(frame, form).map(beside).filter(|_| ours) else {
+            let Some(from) = source(frame, form).map(other_side).filter(|_| ours) else {
                 continue;
             };
             if let Some(made) = carry(frame, form, inner, (from, |_| to), &mut self.buffer) {
@@ -320,7 +320,7 @@ impl<W: Wire> Wire for Translated<W> {
 }
 
 /// Returns the address of another station as the other side has it.
-const fn beside(mut station: Address) -> Address {
+const fn other_side(mut station: Address) -> Address {
     station.mac[0] ^= OTHERS;
     station
 }

@@ -335,7 +335,7 @@ fn counters<D: Disk, S: StateMachine>(replica: &Replica<D, S>, out: &mut String)
         stream_bytes_appended: "Bytes that became part of a byte stream.",
         stream_bytes_placed: "Stream bytes in the stream store, referenced by log records.",
         stream_bytes_recorded: "Stream bytes in log records, copied to the stream store later.",
-        stream_bytes_needless: "Times that this auxiliary looked for stream content and learned that nobody needs it.",
+        stream_bytes_needless: "Times that this auxiliary looked for stream content and learned that no node needs it.",
         stream_slots_skipped: "Slots whose stream content was a no-op: repeated, or after a gap or a close.",
         stream_bytes_dropped: "Stream bytes dropped for lack of room; they are sent or fetched again.",
         stream_bytes_repeated: "Bytes of own streams sent again because nothing progressed.",

@@ -105,9 +105,9 @@ impl Listener for Quiet {
 }
 
 /// A network without peers.
-struct Nobody;
+struct NoPeers;
 
-impl Plane for Nobody {
+impl Plane for NoPeers {
     fn has_room(&self, _: NodeId, _: Lane, _: usize) -> bool {
         false
     }
@@ -233,7 +233,7 @@ fn the_folder_is_marked_before_a_raise_is_taken_in() {
         let frame = Frame::Protocol { message: Message::Phase2a(proposal), bytes: None };
         let now = Now { time: Time(10), wall_ms: 0 };
         let received = Received::plain(Member::first(2), frame);
-        host.frame(&mut now.turn(&mut Nobody), Lane::Control, received);
+        host.frame(&mut now.turn(&mut NoPeers), Lane::Control, received);
         host.replica().node().run().voted_to(ballot)
     };
     assert_eq!(hears(11), Slot(0), "no vote for what is not known here");
@@ -249,7 +249,7 @@ fn a_front_that_has_more_to_do_gets_the_next_turn_at_once() {
     // Once it has nothing to do by itself, only the front decides.
     let idle = (1..1_000).map(|turn| Time(turn * 10)).find(|now| {
         let now = Now { time: *now, wall_ms: 0 };
-        host.poll(&mut now.turn(&mut Nobody));
+        host.poll(&mut now.turn(&mut NoPeers));
         host.submit(now);
         host.end_turn(now.time).is_none_or(|at| at > now.time)
     });

@@ -543,7 +543,7 @@ mod tests {
         assert!(!contents.holds(&CONTENT, slots(22, 30), &streams));
         streams.close(stream);
         let rest = contents.held(&CONTENT, slots(8, 99), &streams);
-        assert_eq!(rest, slots(8, 99), "closed: nobody needs it");
+        assert_eq!(rest, slots(8, 99), "closed: no peer needs it");
         assert_eq!(contents.recent(&CONTENT, slots(7, 9)).unwrap()[..], [7, 8], "a peer may");
     }
 
@@ -640,7 +640,7 @@ mod tests {
         );
         assert_eq!(fetch(&mut contents, &value, slots(7, 8)), slots(7, 8));
         assert_eq!(fetch(&mut contents, &Value::NoOp, slots(8, 20)), slots(8, 20));
-        assert_eq!(contents.wake_at(), None, "nobody is asked for what is here");
+        assert_eq!(contents.wake_at(), None, "no peer is asked for what is here");
         contents.release_below(Slot(6));
         assert!(!contents.has_room(1), "slot 7 needs it too");
         contents.release_below(Slot(8));

@@ -40,7 +40,7 @@ pub struct Endpoints {
 }
 
 /// Rules of a group without users: every client may do everything.
-pub(crate) static NOBODY: Users = Users::NONE;
+pub(crate) static NO_USERS: Users = Users::NONE;
 
 /// Requests that a front can make. All calls return immediately.
 pub trait Requests {
@@ -117,7 +117,7 @@ pub trait Requests {
     /// Returns the access rules as applied by this node ([access-2]); `None` if it does not know
     /// them ([access-4]).
     fn users(&self) -> Option<&Users> {
-        Some(&NOBODY)
+        Some(&NO_USERS)
     }
 
     /// Returns a number that changes whenever the result of [`Requests::users`] may.

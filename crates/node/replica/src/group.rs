@@ -495,7 +495,7 @@ mod tests {
         let five = Ok(Granted::Node(NodeId(5)));
         assert_eq!(run(&mut group, 3, &allocate(Some(8), None)), five);
         let six = Ok(Granted::Node(NodeId(6)));
-        assert_eq!(run(&mut group, 4, &allocate(None, None)), six, "kept for somebody");
+        assert_eq!(run(&mut group, 4, &allocate(None, None)), six, "kept for another");
         assert_eq!(run(&mut group, 5, &allocate(Some(9), Some(6))), six);
         assert_eq!(run(&mut group, 6, &allocate(Some(9), Some(6))), six, "again");
         for (nonce, node) in [(Some(10), 6), (Some(10), 1), (None, 6)] {
@@ -588,7 +588,7 @@ mod tests {
         // In the meantime a node joined, or a weight changed.
         let mut with_four = group.clone();
         run(&mut with_four, 1, &allocate(None, None)).unwrap();
-        assert_eq!(with_four.nodes_sum(), sum, "an id that is kept is nobody");
+        assert_eq!(with_four.nodes_sum(), sum, "an id that is kept is no node");
         run(&mut with_four, 2, &allocate(Some(7), Some(4))).unwrap();
         assert!(!with_four.raise(era, sum, Level(9), &eras));
         let change = Change::Multiply(2);

@@ -304,7 +304,7 @@ impl From<Denied> for Refused {
             ),
             Denied::OtherEra(_) => ("other_era", "look again with `quorate member list`"),
             Denied::Impossible => ("impossible", "choose other weights"),
-            Denied::NoSuchPlan => ("no_plan", "`quorate member list` shows the plan under way"),
+            Denied::NoSuchPlan => ("no_plan", "`quorate member list` shows the plan in progress"),
             Denied::Users(denied) => users_denied(denied),
         };
         Self::new(code, denied.to_string(), hint)
@@ -321,7 +321,7 @@ const fn users_denied(denied: quorate_access::Denied) -> (&'static str, &'static
         Denied::Full => ("full", "remove users who are gone: `quorate user remove`"),
         Denied::LastAdmin => (
             "last_admin",
-            "make another user an admin first; `quorate user open` lets everybody do everything again",
+            "make another user an admin first; `quorate user open` lets every client do everything again",
         ),
         Denied::Hash => ("bad_hash", "give the password, and not its hash"),
     }

@@ -602,7 +602,7 @@ impl<S: StateMachine> Cluster<S> {
             let seat = self.seat(frame.to);
             let Ok(Decoded::Frame { from, frame, .. }) = decode(&frame.bytes, BODY_BYTES_MAX)
             else {
-                panic!("a replica sent what nobody can read");
+                panic!("a replica sent what cannot be decoded");
             };
             let replica = seat.replica.as_mut().expect("just checked");
             let received = Received::plain(from, frame);
@@ -653,7 +653,7 @@ impl<S: StateMachine> Cluster<S> {
     fn post(&mut self, from: NodeId, boot: u32, to: NodeId, lane: Lane, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let Ok(Decoded::Frame { used, .. }) = decode(bytes, BODY_BYTES_MAX) else {
-                panic!("a replica sent what nobody can read");
+                panic!("a replica sent what cannot be decoded");
             };
             let (frame, rest) = bytes.split_at(used);
             bytes = rest;

@@ -289,12 +289,12 @@ mod tests {
 
     #[test]
     fn who_cannot_be_asked_is_an_error_with_its_reason() {
-        let nobody = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = nobody.local_addr().unwrap().to_string();
+        let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = silent.local_addr().unwrap().to_string();
         // It is connected to, and never answers.
         let short = Duration::from_millis(50);
         assert!(matches!(get(&address, "/", short), Err(Error::TimedOut)));
-        drop(nobody);
+        drop(silent);
         let refused = get(&address, "/", WAIT).unwrap_err();
         assert_eq!(refused.to_string(), "Connection refused (os error 111)");
         assert!(matches!(get("a b", "/", WAIT), Err(Error::BadAddress(..))));

@@ -55,9 +55,9 @@ enum {
     QUORATE_TRIMMED = 5,     /* the slot was forgotten */
     QUORATE_TIMEOUT = 6,     /* not within the time given */
     QUORATE_UNKNOWN = 7,     /* it may have been done, or may yet be */
-    QUORATE_UNAVAILABLE = 8, /* nobody serves it now: no majority, or the node starts; not done */
+    QUORATE_UNAVAILABLE = 8, /* no node serves it now: no majority, or the node starts; not done */
     QUORATE_STOPPED = 9,     /* the node has stopped, or is stopping; not done */
-    QUORATE_IN_USE = 10,     /* another call is under way that excludes this one */
+    QUORATE_IN_USE = 10,     /* another call is in progress that excludes this one */
     QUORATE_REFUSED = 11,    /* what is there does not allow it: a folder, a port, another cluster */
     QUORATE_PANICKED = 12    /* the library found itself wrong; please report */
 };

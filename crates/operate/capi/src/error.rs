@@ -69,9 +69,9 @@ impl Code {
             Self::Trimmed => "the slot was forgotten",
             Self::Timeout => "not within the time given",
             Self::Unknown => "it may have been done, or may yet be",
-            Self::Unavailable => "nobody serves it now; not done",
+            Self::Unavailable => "no node serves it now; not done",
             Self::Stopped => "the node has stopped; not done",
-            Self::InUse => "another call is under way",
+            Self::InUse => "another call is in progress",
             Self::Refused => "what is there does not allow it",
             Self::Panicked => "the library found itself wrong",
         }

@@ -26,7 +26,7 @@ struct Common {
     /// Folder of the authorities; anyone who has it can create certificates
     #[arg(long, value_name = "DIR", default_value = "certs")]
     dir: PathBuf,
-    /// Replace an existing certificate; an authority keeps its previous certificate beside the new
+    /// Replace an existing certificate; an authority keeps its previous certificate next to the new
     /// one, so that both are trusted
     #[arg(long)]
     renew: bool,

@@ -80,7 +80,8 @@ impl Line {
             State::Valid => return None,
             State::ExpiresSoon => (
                 Level::WARN,
-                "a certificate expires soon; nobody can connect once it has expired".to_owned(),
+                "a certificate expires soon; no peer or client can connect once it has expired"
+                    .to_owned(),
             ),
             State::Superseded => (
                 Level::WARN,

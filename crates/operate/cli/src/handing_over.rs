@@ -52,8 +52,8 @@ pub(crate) fn is_for_tools(words: &[OsString]) -> bool {
 /// Becomes the other program with the same words. Comes back only if that fails.
 pub(crate) fn hand_over(words: &[OsString]) -> Problem {
     let own = env::current_exe().unwrap_or_default();
-    let beside = own.with_file_name(TOOLS);
-    let program = if beside.exists() { beside.as_os_str() } else { OsStr::new(TOOLS) };
+    let sibling = own.with_file_name(TOOLS);
+    let program = if sibling.exists() { sibling.as_os_str() } else { OsStr::new(TOOLS) };
     let error = Command::new(program).args(words.iter().skip(1)).exec();
     let what =
         format_args!("this command needs the program {TOOLS}, which cannot be started: {error}");

@@ -334,7 +334,7 @@ impl<F: Front, S: StateMachine> Replaying<F, S> {
 
     fn turn(&mut self) -> Result<Status, Problem> {
         let Now { time, wall_ms } = self.now();
-        let mut plane = Nobody;
+        let mut plane = NoPeers;
         self.host.poll(&mut Turn { time, wall_ms, plane: &mut plane });
         self.host.submit(Now { time, wall_ms });
         let wake_at = self.host.end_turn(time);
@@ -389,9 +389,9 @@ impl<F: Front, S: StateMachine> Replaying<F, S> {
 }
 
 /// A network without peers.
-struct Nobody;
+struct NoPeers;
 
-impl Plane for Nobody {
+impl Plane for NoPeers {
     fn has_room(&self, _: quorate::NodeId, _: Lane, _: usize) -> bool {
         false
     }

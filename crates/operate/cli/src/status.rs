@@ -371,9 +371,9 @@ node 5: this node was removed from the cluster
     /// Exit 3, and every address with its reason.
     #[test]
     fn a_cluster_without_a_reachable_node_is_an_error() {
-        let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let problem = Problem::from(look(&[nobody.to_string()]).unwrap_err());
+        let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let problem = Problem::from(look(&[closed.to_string()]).unwrap_err());
         assert_eq!((problem.exit, problem.code), (Exit::Unreachable, "unreachable"));
-        assert!(problem.message.contains(&nobody.to_string()), "{}", problem.message);
+        assert!(problem.message.contains(&closed.to_string()), "{}", problem.message);
     }
 }

@@ -24,7 +24,7 @@ const INSIDE: &str = "QUORATE_XTASK_INSIDE";
 const NET: &str = "10.213.77";
 const CLIENTS: u32 = 254;
 /// A hardware address that no node has.
-const NOBODY: &str = "02:00:00:00:ff:ff";
+const NO_NODE: &str = "02:00:00:00:ff:ff";
 
 /// Namespaces of the nodes 1, 2, 3 …, joined by a bridge; clients are outside of them.
 #[derive(Debug)]
@@ -69,7 +69,7 @@ impl Network {
 
     /// Drops all frames from the first to the second of each pair from now on.
     pub fn cut(&self, pairs: &[(u32, u32)]) -> io::Result<()> {
-        self.send(|from, to| pairs.contains(&(from, to)).then(|| NOBODY.to_owned()))
+        self.send(|from, to| pairs.contains(&(from, to)).then(|| NO_NODE.to_owned()))
     }
 
     /// These nodes have no interface from now on: neither peers nor clients reach them.

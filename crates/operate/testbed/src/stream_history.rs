@@ -381,7 +381,7 @@ impl Judge {
         let mut from = 0;
         while at < end {
             let Some((owner, until)) = self.owner(at) else {
-                return Some((Wrong::Unwritten, format!("{at} was written by nobody")));
+                return Some((Wrong::Unwritten, format!("{at} was written by no writer")));
             };
             let count = end.min(until) - at;
             match part {
@@ -400,7 +400,7 @@ impl Judge {
                     let first = usize::try_from(from).unwrap_or(0);
                     let raw = &raw[first..first + usize::try_from(count).unwrap_or(0)];
                     if let Some(within) = first_other(owner, at, raw) {
-                        let text = format!("{} has a byte of nobody", at + within as u64);
+                        let text = format!("{} has a byte of no writer", at + within as u64);
                         return Some((Wrong::Unwritten, text));
                     }
                 }

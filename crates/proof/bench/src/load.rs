@@ -204,7 +204,7 @@ impl Load {
     pub fn replied(&mut self, now: Nanos, connection: usize, answer: Answer<'_>) {
         let Some(begins) = self.outstanding[connection].pop_front() else {
             // A reply to nothing: the system miscounts.
-            self.samples.error(b"a reply that nobody asked for");
+            self.samples.error(b"an unrequested reply");
             return;
         };
         self.outstanding_total -= 1;

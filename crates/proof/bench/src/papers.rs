@@ -236,7 +236,8 @@ pub struct Figure {
     /// Number of bare receivers.
     pub receivers: Option<u32>,
     /// Plane of the row to compare with, where nodes use several.
-    pub beside: Option<String>,
+    #[serde(rename = "beside")]
+    pub plane: Option<String>,
     /// Speed of the link, where there are several.
     pub link: Option<String>,
 }
@@ -279,7 +280,7 @@ pub enum Metric {
 
 /// A published number with ours.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Beside {
+pub struct Comparison {
     /// Paper, and place in it.
     pub source: String,
     /// Whose, what, and under which conditions.
@@ -386,10 +387,10 @@ impl Scenario {
     }
 
     /// Every published number, with ours out of these rows.
-    pub fn beside(&self, paper: &Paper, rows: &[Row]) -> Vec<Beside> {
+    pub fn compared(&self, paper: &Paper, rows: &[Row]) -> Vec<Comparison> {
         let of = |figure: &Figure| {
             let place = if figure.place.is_empty() { &self.source } else { &figure.place };
-            Beside {
+            Comparison {
                 source: format!("{}, {place}", paper.name),
                 what: figure.what(),
                 published: figure.value,
@@ -399,7 +400,7 @@ impl Scenario {
             }
         };
         let figures = self.figure.iter().map(of);
-        let points = self.point.iter().map(|point| Beside {
+        let points = self.point.iter().map(|point| Comparison {
             source: format!("{}, {}", paper.name, self.source),
             what: format!("{}: {}, greatest throughput", paper.name, point.name()),
             published: point.measured,
@@ -410,7 +411,7 @@ impl Scenario {
         let sizes = self.run.as_ref().map_or(&[][..], |run| &run.value_bytes);
         let source = format!("{}, {}", paper.name, self.source);
         let tables = self.table.iter();
-        let cells = tables.flat_map(|table| table.beside(&source, &self.name, sizes, rows));
+        let cells = tables.flat_map(|table| table.compared(&source, &self.name, sizes, rows));
         figures.chain(points).chain(cells).collect()
     }
 }
@@ -425,8 +426,8 @@ impl Figure {
             let s = if clients == 1 { "" } else { "s" };
             what.push_str(&format!(", {clients} client{s}"));
         }
-        if let Some(beside) = &self.beside {
-            what.push_str(&format!("; ours: {beside}"));
+        if let Some(plane) = &self.plane {
+            what.push_str(&format!("; ours: {plane}"));
         }
         if let Some(percent) = self.percent {
             what.push_str(&format!(", at {percent} % of the greatest throughput"));
@@ -443,7 +444,7 @@ impl Figure {
                 && row.scenario == name
                 && row.value_bytes == self.value_bytes
                 && self.clients.is_none_or(|clients| row.outstanding == Some(clients))
-                && (self.beside.is_none() || row.plane == self.beside)
+                && (self.plane.is_none() || row.plane == self.plane)
                 && (self.link.is_none() || row.wan == self.link)
         };
         let figures = rows.iter().filter(fits).filter_map(|row| self.metric.of(row));

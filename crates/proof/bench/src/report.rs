@@ -11,7 +11,8 @@ use serde::Serialize;
 pub use svg::escaped;
 
 use crate::{
-    environment::Environment, fit::Predicted, life::Life, papers::Beside, probe::Ceiling, row::Row,
+    environment::Environment, fit::Predicted, life::Life, papers::Comparison, probe::Ceiling,
+    row::Row,
 };
 
 /// All that one run of the bench found.
@@ -26,7 +27,7 @@ pub struct Document {
     pub ceilings: Vec<Ceiling>,
     pub rows: Vec<Row>,
     /// Published figures, with ours.
-    pub published: Vec<Beside>,
+    pub published: Vec<Comparison>,
     /// Predictions of a model with parameters measured here, with our figures.
     pub predictions: Vec<Predicted>,
     /// The hops of one command, where they were looked at.

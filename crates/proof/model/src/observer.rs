@@ -489,7 +489,7 @@ impl Observer {
         let verdict = if known {
             Ok(())
         } else {
-            Err(format!("nobody released {entry:?} in ballot {ballot}"))
+            Err(format!("no member released {entry:?} in ballot {ballot}"))
         };
         self.judge(Property::Relayed, verdict)
     }

@@ -739,8 +739,8 @@ impl World {
             let message = Message::Learn { range, value };
             // [snap-5] Bytes outside the log do not go along.
             let content = matches!(value, Value::Content { .. });
-            let beside = self.setup.bare && content && !range.from.0.is_multiple_of(3);
-            self.post(at, to, message, bytes && !beside);
+            let lacks_bytes = self.setup.bare && content && !range.from.0.is_multiple_of(3);
+            self.post(at, to, message, bytes && !lacks_bytes);
         }
         Ok(())
     }

@@ -85,7 +85,7 @@ fn run() -> io::Result<bool> {
             continue;
         }
         all &= found.is_some();
-        let found = found.unwrap_or_else(|| "NOBODY".into());
+        let found = found.unwrap_or_else(|| "NOT FOUND".into());
         println!("{:<42} {:<11} {found} ({seconds:.1} s)", mutant.name, mutant.rule);
     }
     Ok(all)

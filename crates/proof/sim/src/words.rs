@@ -33,7 +33,7 @@ pub fn frame(frame: &Frame<'_>) -> String {
         Frame::Needless { stream, below, from } => {
             let (owner, boot, number) = (stream.owner, stream.boot, stream.number);
             format!(
-                "from slot {from} on nobody needs bytes of stream {owner}/{boot}/{number} below {below}"
+                "from slot {from} on no node needs bytes of stream {owner}/{boot}/{number} below {below}"
             )
         }
         Frame::Applied { to, digest } => {

@@ -35,8 +35,8 @@ impl Claimed {
         }
         let claimed = user.and_then(|user| user.hash.clone()).zip(name);
         let (hash, name) = claimed.unwrap_or_else(|| {
-            let nobody = Name::new(DEFAULT).expect("it is a name");
-            (NOBODYS.into(), nobody)
+            let default = Name::new(DEFAULT).expect("it is a name");
+            (NOBODYS.into(), default)
         });
         Self::ToProve(Claim { name, hash })
     }

@@ -150,7 +150,7 @@ impl fmt::Display for Denied {
             Self::Unknown => "there is no such user",
             Self::NoRole => "nothing says what the new user may do",
             Self::Full => "there are as many users as there may be",
-            Self::LastAdmin => "nobody would be left who may change users",
+            Self::LastAdmin => "no user would be left who may change users",
             Self::Hash => "this is no hash of a password",
         })
     }

@@ -337,7 +337,7 @@ mod tests {
         // A peer that does not answer has nothing.
         assert_eq!(below(&mut catchup, 2, 1200, 1002), None);
         assert_eq!(ask(&mut catchup, 106, 1002), Some((3, 10)));
-        assert_eq!(ask(&mut catchup, 206, 1002), Some((2, 1)), "nobody is left");
+        assert_eq!(ask(&mut catchup, 206, 1002), Some((2, 1)), "no node is left");
         assert_eq!(below(&mut catchup, 2, 1300, 1002), Some(Slot(1200)));
     }
 }

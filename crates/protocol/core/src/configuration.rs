@@ -129,9 +129,8 @@ impl Configuration {
         {
             return Err(Invalid::Quorums);
         }
-        let everybody = self.everybody();
-        let possible =
-            self.is_quorum(Phase::One, everybody) && self.is_quorum(Phase::Two, everybody);
+        let all = self.all_members();
+        let possible = self.is_quorum(Phase::One, all) && self.is_quorum(Phase::Two, all);
         // An empty quorum (a flexible rule with a threshold of 0) meets nothing and is caught here
         // too.
         if !possible || !quorums_meet(self, Phase::One, self, Phase::Two) {
@@ -270,7 +269,7 @@ impl Configuration {
     }
 
     /// Returns all members.
-    pub fn everybody(&self) -> MemberSet {
+    pub fn all_members(&self) -> MemberSet {
         (0..self.members.len()).fold(MemberSet::default(), MemberSet::with)
     }
 
@@ -321,7 +320,7 @@ impl Configuration {
 
     /// Returns whether these members meet every phase-1 quorum, so that no promise can bypass them.
     pub fn blocks_phase1(&self, set: MemberSet) -> bool {
-        let rest = MemberSet(self.everybody().0 & !set.0);
+        let rest = MemberSet(self.all_members().0 & !set.0);
         !self.is_quorum(Phase::One, rest)
     }
 }
@@ -442,7 +441,7 @@ mod tests {
         assert_eq!(to(flexible(2, 2)), Err(Invalid::Quorums), "not each other");
         assert_eq!(to(flexible(2, 3)), Err(Invalid::Quorums), "its phase 1, votes of before");
         assert_eq!(to(flexible(4, 1)), Err(Invalid::Quorums), "its votes, phase 1 of before");
-        assert_eq!(to(flexible(5, 2)), Err(Invalid::Quorums), "nobody could promise");
+        assert_eq!(to(flexible(5, 2)), Err(Invalid::Quorums), "no quorum could promise");
         assert_eq!(to(flexible(3, 2)), Err(Invalid::Unchanged));
     }
 

@@ -173,10 +173,10 @@ impl fmt::Display for Campaign {
             Self::Alone => f.write_str("this node is a quorum by itself"),
             Self::PreVotes => f.write_str("a quorum sees no leader"),
             Self::HandedOver { by } => write!(f, "node {by} hands its leadership over"),
-            Self::Stray { promised } => write!(f, "somebody promised ballot {promised}"),
+            Self::Stray { promised } => write!(f, "a member promised ballot {promised}"),
             Self::DeviceLost => f.write_str("this leader lost its device"),
             Self::Era => f.write_str("an era began"),
-            Self::MissingBytes => f.write_str("nobody delivers the bytes of an earlier value"),
+            Self::MissingBytes => f.write_str("no node delivers the bytes of an earlier value"),
             Self::Untaught => f.write_str("no node sends decided slots that a promise left out"),
             Self::AskedAgain => f.write_str("the members that were asked before are not there"),
         }
@@ -198,7 +198,7 @@ impl fmt::Display for End {
                 write!(f, "slot {slot} is decided with another value")
             }
             Self::FoundNowhere { slot } => {
-                write!(f, "nobody can read slot {slot}, which the others can decide anew")
+                write!(f, "no member can read slot {slot}, which the others can decide anew")
             }
             Self::Installed { to } => {
                 write!(f, "a snapshot of everything below slot {to} was installed")

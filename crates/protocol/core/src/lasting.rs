@@ -171,16 +171,16 @@ mod tests {
     #[test]
     fn the_log_restates_what_is_decided_while_somebody_waits() {
         let mut lasting = Lasting::default();
-        assert!(!looked(&mut lasting, 2, 5, 9), "nobody waits");
+        assert!(!looked(&mut lasting, 2, 5, 9), "no node waits");
         lasting.on_request(NodeId(2), Slot(8));
         assert!(looked(&mut lasting, 2, 5, 9));
         lasting.restates(RecordSeq(10));
         assert!(lasting.awaits_disk());
-        assert!(!looked(&mut lasting, 2, 8, 9), "one is under way");
+        assert!(!looked(&mut lasting, 2, 8, 9), "one is in progress");
         assert!(looked(&mut lasting, 5, 8, 10), "for what was decided since then");
         lasting.restates(RecordSeq(12));
         assert_eq!(lasting.next_answer(Slot(5)), None);
-        assert!(!looked(&mut lasting, 8, 9, 12), "nobody waits for that");
+        assert!(!looked(&mut lasting, 8, 9, 12), "no node waits for that");
         assert!(!lasting.awaits_disk());
         assert_eq!(lasting.next_answer(Slot(8)), Some(NodeId(2)));
     }
@@ -217,7 +217,7 @@ mod tests {
         assert!(lasting.is_news(Slot(9)) && lasting.is_idle());
         assert_eq!(lasting.question(Time(1002), RETRY_US), None);
         assert_eq!(lasting.wake_at(RETRY_US), None);
-        assert!(!lasting.is_news(Slot(12)), "nobody waits");
+        assert!(!lasting.is_news(Slot(12)), "no node waits");
     }
 
     #[test]

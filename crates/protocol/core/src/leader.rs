@@ -19,7 +19,7 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Asked {
     /// All members, and this node promises before it asks.
-    Everybody,
+    AllMembers,
     /// [cast-2] Only these; this node promises last, by its casting vote.
     Only(Vec<NodeId>),
 }
@@ -99,7 +99,7 @@ impl Phase1 {
     /// Returns whether `node` is asked for a promise by message.
     pub fn asks(&self, node: NodeId) -> bool {
         match &self.asked {
-            Asked::Everybody => true,
+            Asked::AllMembers => true,
             Asked::Only(nodes) => nodes.contains(&node),
         }
     }
@@ -166,7 +166,7 @@ impl Phase1 {
     /// Returns whether all nodes asked by a casting phase 1 have answered.
     pub fn all_answered(&self) -> bool {
         match &self.asked {
-            Asked::Everybody => false,
+            Asked::AllMembers => false,
             Asked::Only(nodes) => {
                 nodes.iter().all(|node| self.promises.iter().any(|member| member.node == *node))
             }
@@ -370,7 +370,7 @@ mod tests {
             value: run,
             class: Class::Durable,
         };
-        let mut phase1 = Phase1::new(ballot(2), Slot(5), Asked::Everybody, RecordSeq(1));
+        let mut phase1 = Phase1::new(ballot(2), Slot(5), Asked::AllMembers, RecordSeq(1));
         let promise = Phase1b {
             ballot: ballot(2),
             from: Slot(5),

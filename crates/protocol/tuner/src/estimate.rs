@@ -18,7 +18,7 @@
 //! Cost: per batch and peer one entry in a ring of 64 and a few additions; per heartbeat one line
 //! (about 30 flops); per turn four additions, and per 16 turns one three-part sample (about 40
 //! flops). Per own batch of a group of three that is about 150 instructions, against 50 000 and
-//! more that the batch itself costs; laws are solved only when somebody asks.
+//! more that the batch itself costs; laws are solved only on request.
 
 use crate::{
     channel::{Channel, Drained},

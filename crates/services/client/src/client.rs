@@ -215,7 +215,7 @@ impl Client {
                 let surplus = self.in_flight.len() <= 1 && link.has_surplus();
                 self.on_reply(reply, until);
                 if surplus {
-                    self.fail("the node sent a reply that nobody asked for");
+                    self.fail("the node sent an unrequested reply");
                 }
             }
             Err(error) => {

@@ -95,7 +95,7 @@ impl LogError {
             Self::Newer { .. } | Self::NewerBase { .. } => "start the newer version of the program",
             Self::Damaged { .. } => "run `quorate log verify` on the folder of the stopped node",
             Self::BaseDamaged { .. } => {
-                "the disk lost what was durable: check it. Without that file nobody knows where the log \
+                "the disk lost what was durable: check it. Without that file it is unknown where the log \
                  begins, nor what the node was part of: put back the very file if you have it, and else \
                  treat the node as one whose disk is lost"
             }

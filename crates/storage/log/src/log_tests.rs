@@ -194,7 +194,7 @@ fn the_next_segment_keeps_ahead_of_the_one_in_use() {
     let disk = MemoryDisk::new();
     disk.set_manual(true);
     let (mut log, _) = open(&disk);
-    assert_eq!(log.counters().segment_waits, 0, "nobody waits yet");
+    assert_eq!(log.counters().segment_waits, 0, "no write waits yet");
     for slot in 1..4 {
         vote(&mut log, slot, 100, 1);
         log.submit();

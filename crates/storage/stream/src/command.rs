@@ -154,7 +154,7 @@ impl fmt::Display for Denied {
             Self::Unknown => f.write_str("there is no such stream"),
             Self::Exists => f.write_str("a stream of this name exists"),
             Self::Finished => f.write_str("the stream is closed for good"),
-            Self::InUse => f.write_str("somebody else writes to the stream"),
+            Self::InUse => f.write_str("another writer has the stream open"),
             Self::Fenced => f.write_str("another writer took the stream over"),
             Self::TooManyStreams => f.write_str("there are as many streams as there may be"),
             Self::TooManyPieces => {

@@ -1,4 +1,4 @@
-//! Raw Ethernet beside UDP, over one pair of `veth` between two namespaces, in turns: round trips
+//! Raw Ethernet against UDP, over one pair of `veth` between two namespaces, in turns: round trips
 //! and runs.
 //!
 //! `cargo run --release -p quorate-packets --example compare`. Indications: the machine has other
@@ -43,7 +43,7 @@ const SHORT: usize = 64;
 const LONG: usize = 1400;
 /// What UDP_SEGMENT takes in a call: less than 64 KiB.
 const RUN: usize = 40;
-/// Runs that are under way.
+/// Runs that are in flight.
 const WINDOW: usize = 8;
 /// What a receiver does with a datagram that has a tag.
 const WORK: Duration = Duration::from_nanos(1500);
@@ -166,7 +166,7 @@ impl Drop for Other {
     }
 }
 
-/// Until the other end answers, and nothing is under way.
+/// Until the other end answers, and nothing is in flight.
 fn meet(wire: &mut Wire, run: usize) {
     loop {
         for _ in 0..run {

@@ -18,7 +18,7 @@ use crate::shell::{self, Failed};
 const CAUTIONS: [&str; 8] = [
     "One sender, in a namespace of its own, as many receivers in one each, on the same processors; the links are emulated, and a switch in software copies for each receiver. Where all processors are busy, the figure is one of processors, not of links.",
     "Payload is what an application offered; the ceiling counts the payload of datagrams, so that headers of a system's own are a loss.",
-    "Aeron orders nothing between senders and waits for nobody but the slowest receiver: it is the mark for plain reliable multicast. Nothing is durable anywhere.",
+    "Aeron orders nothing between senders and waits only for the slowest receiver: it is the mark for plain reliable multicast. Nothing is durable anywhere.",
     "Quorate answers its clients when a majority of its voters has the command, and its receivers run the state machine; the clients' connections do not use the shaped links. In the other systems the sender is a member itself.",
     "Corosync and JGroups have the order of one sender only to keep here, which is their best case: the token has no other work, and the sequencer forwards nothing.",
     "Corosync and JGroups send packets larger than a frame, which the kernel cuts and puts together again; on real networks a lost fragment loses the packet.",

@@ -50,7 +50,7 @@ impl System {
         match self {
             Self::Bare => "datagrams of 1472 bytes, 44 of them in a call (UDP_SEGMENT, UDP_GRO)",
             Self::Quorate => {
-                "volatile, --plane multicast, --votes ring; up to five voters, the other receivers are learners; 2 MiB of commands under way, \
+                "volatile, --plane multicast, --votes ring; up to five voters, the other receivers are learners; 2 MiB of commands in flight, \
                  from clients at the leader"
             }
             Self::Corosync => {

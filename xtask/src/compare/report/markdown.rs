@@ -23,8 +23,8 @@ pub(super) fn markdown(
     let mut out = String::new();
     let _ = write!(
         out,
-        "# Quorate beside other systems\n\n    cargo xtask compare{}\n\n\
-         Values of {VALUE_BYTES} bytes, {OUTSTANDING} commands under way, three nodes on loopback (one where there is \
+        "# Quorate compared with other systems\n\n    cargo xtask compare{}\n\n\
+         Values of {VALUE_BYTES} bytes, {OUTSTANDING} commands in flight, three nodes on loopback (one where there is \
          only one), clients at the leader. Systems took turns in {} rounds, each started afresh, {:.1} s at \
          full load; {:.0} minutes in all. Commit {}, {}, {} CPUs ({}), {}.\n\n\
          Figures are medians of rounds; the lowest and the highest stand in brackets.\n\n## Full load\n\n",

@@ -94,8 +94,8 @@ pub(super) fn verdicts(systems: &[&System], results: &Results) -> Vec<Verdict> {
 pub(super) fn pairs<'a>(systems: &[&'a System]) -> Vec<(&'a System, &'a System)> {
     let ours = systems.iter().filter(|system| system.is_ours());
     ours.flat_map(|ours| {
-        let beside = systems.iter().filter(|peer| peer.stands_beside(ours));
-        beside.map(|peer| (*ours, *peer))
+        let compared = systems.iter().filter(|peer| peer.stands_beside(ours));
+        compared.map(|peer| (*ours, *peer))
     })
     .collect()
 }

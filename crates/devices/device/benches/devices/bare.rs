@@ -15,7 +15,7 @@ use quorate_packets::ethernet::{Mac, Raw, raw::Hears};
 use crate::{
     Fallible,
     group::{
-        BALLOT, BOOT, CELLS, CLIENT, DECISIONS, EVERYBODY, HOSTS, INTERFACE, LEADER, PORT, address,
+        ALL_HOSTS, BALLOT, BOOT, CELLS, CLIENT, DECISIONS, HOSTS, INTERFACE, LEADER, PORT, address,
         decisions, ip, make_roomy, routes, setup, socket as socket_of, votes,
     },
     serve::ready,
@@ -129,7 +129,7 @@ fn decision(frame: &[u8]) -> Option<u64> {
 /// Over packet sockets.
 pub(crate) fn packet(host: u8, room: usize, over: &AtomicBool) -> Fallible<()> {
     let mut machine = Machine::new(host, room)?;
-    let group = Some(Mac(EVERYBODY.mac));
+    let group = Some(Mac(ALL_HOSTS.mac));
     let socket = Raw::open(INTERFACE, Hears::EtherType(ETHER_TYPE), group)?;
     socket.join(Mac(DECISIONS.mac))?;
     socket.set_patience(Some(PATIENCE))?;
@@ -148,12 +148,12 @@ pub(crate) fn packet(host: u8, room: usize, over: &AtomicBool) -> Fallible<()> {
     Ok(())
 }
 
-/// Over UDP to a group. Programs see raw frames, so that nobody sums a datagram that the kernel has
+/// Over UDP to a group. Programs see raw frames, so that none sums a datagram that the kernel has
 /// summed.
 pub(crate) fn udp(host: u8, room: usize, over: &AtomicBool) -> Fallible<()> {
     let mut machine = Machine::new(host, room)?;
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, PORT))?;
-    let group = Ipv4Addr::from(EVERYBODY.ip);
+    let group = Ipv4Addr::from(ALL_HOSTS.ip);
     let decisions = Ipv4Addr::from(DECISIONS.ip);
     socket.join_multicast_v4(&group, &ip(host))?;
     socket.join_multicast_v4(&decisions, &ip(host))?;

@@ -23,7 +23,7 @@ use crate::{
 const PATIENCE: Duration = Duration::from_millis(200);
 /// Before anything is counted.
 const WARM_UP: Duration = Duration::from_millis(200);
-/// The host that votes when nobody leads.
+/// The host that votes when no host leads.
 pub(crate) const VOTER: u8 = 2;
 /// Where a value's number is in a header.
 const COUNTER_AT: usize = 46;

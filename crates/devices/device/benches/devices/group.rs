@@ -111,22 +111,22 @@ pub(crate) const fn address(machine: u8) -> Address {
 }
 
 /// Proposals and votes go to a group of stations in which all hosts are.
-pub(crate) const EVERYBODY: Address =
+pub(crate) const ALL_HOSTS: Address =
     Address { mac: [0x03, 0, 0, 0, 0, 0x55], ip: [239, 9, 0, 1], port: PORT };
 
 /// Decisions go to a group in which clients are, too; those of `quorate-device` by UDP go to
-/// everybody.
+/// all hosts.
 pub(crate) const DECISIONS: Address =
     Address { mac: [0x03, 0, 0, 0, 0, 0x56], ip: [239, 9, 0, 2], port: PORT };
 
 pub(crate) fn setup(host: u8, room: usize) -> Setup {
     let mut owner = address(host);
     owner.mac[0] ^= 4;
-    Setup { group: 5, room, own: address(host), heard: EVERYBODY.mac, owner }
+    Setup { group: 5, room, own: address(host), heard: ALL_HOSTS.mac, owner }
 }
 
 pub(crate) fn routes() -> Routes {
-    Routes::of(&[EVERYBODY]).expect("one")
+    Routes::of(&[ALL_HOSTS]).expect("one")
 }
 
 pub(crate) fn decisions() -> Routes {
@@ -168,7 +168,7 @@ pub(crate) fn software(
         room,
         form,
         own,
-        everybody: if udp { quorate_device::udp::everybody(PORT) } else { EVERYBODY },
+        everybody: if udp { quorate_device::udp::everybody(PORT) } else { ALL_HOSTS },
         decisions: if udp { quorate_device::udp::everybody(PORT) } else { DECISIONS },
         tap_frames: 1 << 14,
     }

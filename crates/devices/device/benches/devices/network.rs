@@ -9,7 +9,7 @@ use quorate_testbed::{namespace::ip, run::read};
 
 use crate::{
     Fallible,
-    group::{CLIENT, DECISIONS, EVERYBODY, HOSTS, INTERFACE, address, ip as of},
+    group::{ALL_HOSTS, CLIENT, DECISIONS, HOSTS, INTERFACE, address, ip as of},
 };
 
 /// What native XDP of hosts needs at the other ends of their wires; a client's end needs none.
@@ -32,7 +32,7 @@ pub(crate) fn lay() -> Fallible<Network> {
         ip(&format!("link set p{machine} master switch up"))?;
         ip(&format!("-n n{machine} addr add {address}/24 dev {INTERFACE}"))?;
         ip(&format!("-n n{machine} link set {INTERFACE} up"))?;
-        for group in [EVERYBODY, DECISIONS] {
+        for group in [ALL_HOSTS, DECISIONS] {
             let group = Ipv4Addr::from(group.ip);
             ip(&format!("-n n{machine} route add {group} dev {INTERFACE}"))?;
         }
@@ -46,7 +46,7 @@ pub(crate) fn lay() -> Fallible<Network> {
             ))?;
         }
         let mac = Mac(address(machine).mac);
-        // The bridge knows where everybody is before anybody has spoken.
+        // The bridge knows where each host is before any has spoken.
         read(Command::new("bridge").args([
             "fdb",
             "replace",
@@ -58,7 +58,7 @@ pub(crate) fn lay() -> Fallible<Network> {
         ]))?;
     }
     for machine in 1..=HOSTS {
-        member("add", machine, EVERYBODY)?;
+        member("add", machine, ALL_HOSTS)?;
         member("add", machine, DECISIONS)?;
     }
     member("add", CLIENT, DECISIONS)?;
@@ -100,7 +100,7 @@ impl Network {
     /// Whether the client is told of everything that hosts say to each other.
     pub(crate) fn set_client_in_all(&mut self, there: bool) -> Fallible<()> {
         if there != self.client_in_all {
-            member(if there { "add" } else { "del" }, CLIENT, EVERYBODY)?;
+            member(if there { "add" } else { "del" }, CLIENT, ALL_HOSTS)?;
             self.client_in_all = there;
         }
         Ok(())

@@ -86,7 +86,7 @@ fn cpus() -> Fallible<[CpuSet; 2]> {
 }
 
 impl Bench {
-    /// With all hosts beside the client, and on another processor; the kernel's run where frames
+    /// With all hosts next to the client, and on another processor; the kernel's run where frames
     /// come in anyway.
     fn measure(&mut self, kind: Kind, room: usize) -> Fallible<Vec<(Key, Sample)>> {
         let layouts: &[usize] = if kind.is_kernel() { &[1] } else { &[0, 1] };
@@ -259,7 +259,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It has ended, or nobody waits for it any more.
+        // It has ended, or is not waited for any more.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

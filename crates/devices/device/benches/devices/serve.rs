@@ -1,4 +1,4 @@
-//! A host: its device and its owner, until nobody listens any more.
+//! A host: its device and its owner, until its listener is gone.
 
 use std::{
     io::{Read as _, Write as _, stdin, stdout},
@@ -18,7 +18,7 @@ use quorate_packets::ethernet::Mac;
 use crate::{
     Fallible, bare,
     group::{
-        CLIENT, DECISIONS, EVERYBODY, HOSTS, INTERFACE, Kind, make_roomy, settings, socket,
+        ALL_HOSTS, CLIENT, DECISIONS, HOSTS, INTERFACE, Kind, make_roomy, settings, socket,
         software,
     },
     owner::{FORM, Owner},
@@ -52,7 +52,7 @@ pub(crate) fn serve(kind: &str, host: &str, room: &str) -> Fallible<()> {
             owner.into_device().close()?;
         }
         Kind::Packet => {
-            let wire = Packet::open(INTERFACE, &[EVERYBODY, DECISIONS].map(|to| Mac(to.mac)))?;
+            let wire = Packet::open(INTERFACE, &[ALL_HOSTS, DECISIONS].map(|to| Mac(to.mac)))?;
             let told = software(host, room, Form::Raw, false);
             let device = Software::start(told, wire, Arc::new(|| ()))?;
             report(Owner::new(device, host), host, &over)?;

@@ -8,7 +8,7 @@ use std::{fs, path::Path};
 pub(crate) struct Switches {
     /// It waited for something.
     pub(crate) wanted: f64,
-    /// Somebody else wanted the processor.
+    /// Another thread wanted the processor.
     pub(crate) forced: f64,
 }
 

@@ -16,7 +16,7 @@ pub(crate) struct Cell {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key {
     pub(crate) cell: Cell,
-    /// 0: hosts beside the client, 1: on another processor.
+    /// 0: hosts next to the client, 1: on another processor.
     pub(crate) layout: usize,
 }
 
@@ -62,7 +62,7 @@ pub(crate) fn print(samples: &BTreeMap<Key, Vec<Sample>>) {
                 continue;
             };
             let of = |value: fn(&Sample) -> f64| median(own.iter().map(value));
-            let beside = |other: Kind| {
+            let ratio_of = |other: Kind| {
                 let Some((_, other)) = best(samples, cell(other)) else {
                     return f64::NAN;
                 };
@@ -71,7 +71,7 @@ pub(crate) fn print(samples: &BTreeMap<Key, Vec<Sample>>) {
             };
             let place = match layout {
                 _ if kind.is_kernel() => "in the client's calls",
-                0 => "beside the client",
+                0 => "next to the client",
                 _ => "on another processor",
             };
             println!(
@@ -82,8 +82,8 @@ pub(crate) fn print(samples: &BTreeMap<Key, Vec<Sample>>) {
                 of(|sample| sample.p99_us),
                 of(|sample| sample.switches),
                 of(|sample| sample.forced),
-                beside(Kind::ALL[0]),
-                beside(Kind::ALL[1]),
+                ratio_of(Kind::ALL[0]),
+                ratio_of(Kind::ALL[1]),
             );
         }
     }

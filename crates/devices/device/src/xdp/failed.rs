@@ -33,7 +33,7 @@ pub enum Failed {
     Map(#[from] MapError),
     /// There is a program at the interface already, and it is none that was left behind.
     #[error(
-        "{interface} has a program of somebody else at {hook}: it must go, or the device must be told another hook"
+        "{interface} has another owner's program at {hook}: it must go, or the device must be told another hook"
     )]
     Busy {
         /// Its name.

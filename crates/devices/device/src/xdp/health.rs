@@ -36,7 +36,7 @@ impl fmt::Display for Health {
         to.write_str(match self {
             Self::Well => "well",
             Self::Down => "the interface is down",
-            Self::Detached => "somebody detached the device from its interface",
+            Self::Detached => "the device was detached from its interface",
             Self::Gone => "the interface is gone",
             Self::Unknown => "what keeps the device at its interface cannot be read",
         })

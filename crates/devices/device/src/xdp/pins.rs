@@ -143,11 +143,12 @@ impl Pins {
     /// claimed: an interface has one device. To them it is as if their device had forgotten
     /// ([offload-9]).
     pub(crate) fn sweep_others(&self, interface: &Path) -> Result<(), Failed> {
-        let folders = fs::read_dir(interface).map_err(|error| self.failed("look beside", error))?;
+        let folders =
+            fs::read_dir(interface).map_err(|error| self.failed("look for others", error))?;
         for folder in folders {
-            let path = folder.map_err(|error| self.failed("look beside", error))?.path();
+            let path = folder.map_err(|error| self.failed("look for others", error))?.path();
             if !self.folder.starts_with(&path) {
-                fs::remove_dir_all(path).map_err(|error| self.failed("sweep beside", error))?;
+                fs::remove_dir_all(path).map_err(|error| self.failed("remove others", error))?;
             }
         }
         Ok(())

@@ -226,7 +226,7 @@ fn login<'a>(name: &'a str, password: &'a str) -> Ask<'a> {
 }
 
 /// Connects a client without a certificate that has said hello.
-fn nobody(node: &mut Node<StreamFront>) -> ConnectionId {
+fn anonymous(node: &mut Node<StreamFront>) -> ConnectionId {
     let id = node.at_as(Door::Streams, Who::Nobody);
     node.say(id, Ask::Hello { version: VERSION });
     assert!(node.hear(id)[0].starts_with("Welcome"));
@@ -236,7 +236,7 @@ fn nobody(node: &mut Node<StreamFront>) -> ConnectionId {
 #[test]
 fn who_has_a_password_may_what_its_user_may() {
     let (mut node, desk) = with_passwords();
-    let id = nobody(&mut node);
+    let id = anonymous(&mut node);
     node.say(id, Ask::Stat { name: "s" });
     node.settle();
     let heard = node.hear(id);
@@ -275,11 +275,11 @@ fn a_wrong_password_ends_the_connection_and_is_counted() {
     let (mut node, desk) = with_passwords();
     for (name, password) in [("web", "bob"), ("eve", "eve"), ("", ""), ("default", "x")] {
         let before = node.front.refused().wrong_passwords;
-        let id = nobody(&mut node);
+        let id = anonymous(&mut node);
         node.say(id, login(name, password));
         node.say(id, Ask::Stat { name: "s" });
         node.settle();
-        assert!(node.is_open(id), "nobody hears at once who there is");
+        assert!(node.is_open(id), "no client learns at once which users exist");
         desk.judge();
         node.settle();
         let heard = node.hear(id);
@@ -289,7 +289,7 @@ fn a_wrong_password_ends_the_connection_and_is_counted() {
         assert_eq!(node.front.refused().wrong_passwords, before + 1);
     }
     // The password changes before the verdict arrives.
-    let id = nobody(&mut node);
+    let id = anonymous(&mut node);
     node.say(id, login("web", "web"));
     let command = Command::Set {
         name: "web".to_owned(),
@@ -302,7 +302,7 @@ fn a_wrong_password_ends_the_connection_and_is_counted() {
     node.settle();
     assert!(node.hear(id)[0].starts_with("error wrong-password"));
     // A client that disconnected is not missed.
-    let id = nobody(&mut node);
+    let id = anonymous(&mut node);
     node.say(id, login("web", "new"));
     node.hang_up(id);
     desk.judge();
@@ -313,7 +313,7 @@ fn a_wrong_password_ends_the_connection_and_is_counted() {
 #[test]
 fn who_cannot_be_checked_now_may_try_again() {
     let (mut node, desk) = with_passwords();
-    let id = nobody(&mut node);
+    let id = anonymous(&mut node);
     desk.lock().full = true;
     node.say(id, login("web", "web"));
     node.settle();
@@ -337,7 +337,7 @@ fn who_cannot_be_checked_now_may_try_again() {
     assert!(heard[1].starts_with("error out-of-order"), "{heard:?}");
 
     let mut unchecked = guarded();
-    let id = nobody(&mut unchecked);
+    let id = anonymous(&mut unchecked);
     unchecked.say(id, login("web", "web"));
     unchecked.settle();
     assert!(unchecked.hear(id)[0].starts_with("error unavailable"));

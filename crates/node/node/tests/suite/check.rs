@@ -43,7 +43,7 @@ fn serve(stream: &[u8], piece: usize) -> (BTreeMap<String, u64>, Vec<String>) {
     let ends = ["s", "t"].map(|name| (name.into(), node.played.info(name)));
     let ends = ends.into_iter().filter_map(|(name, info)| {
         let info = info?;
-        assert_eq!(info.writing, None, "nobody writes any more");
+        assert_eq!(info.writing, None, "no client writes any more");
         Some((name, info.end))
     });
     (ends.collect(), heard)

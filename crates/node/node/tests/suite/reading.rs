@@ -177,7 +177,7 @@ fn a_follower_gets_what_comes_and_ends_when_the_stream_is_closed_for_good() {
     node.settle();
     assert_eq!(node.hear(id), [""; 0]);
     assert!(!node.front.is_busy(id), "it has everything");
-    assert_eq!(node.front.open_requests(), 0, "nobody owes it an answer");
+    assert_eq!(node.front.open_requests(), 0, "no answer is due");
     for part in [b"abc", b"def"] {
         node.say(writer, Ask::Data(part));
         node.played.decide(usize::MAX);

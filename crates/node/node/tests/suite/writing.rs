@@ -421,7 +421,7 @@ fn every_failure_has_its_code_whether_at_once_or_later() {
         node.played.refuse = Some(failure);
         node.say(id, Ask::Close { finish: true });
         assert_eq!(node.hear(id), [error.as_str()]);
-        assert_eq!(node.played.abandoned.len(), 1, "nobody would close it");
+        assert_eq!(node.played.abandoned.len(), 1, "no writer would close it");
 
         node.played.refuse = None;
         assert_eq!(open(&mut node, id, How::Append, 1), ["Opened { position: 0 }"]);
@@ -429,7 +429,7 @@ fn every_failure_has_its_code_whether_at_once_or_later() {
         let tag = node.played.swallow().expect("the close");
         node.played.say(Event::Failed(tag, failure));
         assert_eq!(node.hear(id), [error.as_str()]);
-        assert_eq!(node.played.abandoned.len(), 2, "nobody would close it");
+        assert_eq!(node.played.abandoned.len(), 2, "no writer would close it");
     }
 }
 
@@ -450,9 +450,9 @@ fn what_is_heard_of_pieces_and_tags_of_nobody_is_ignored() {
     let tag = node.played.swallow().expect("the removal");
     node.hang_up(id);
     assert_eq!(node.played.forgotten, [tag]);
-    let nobody = StreamName::default();
+    let unknown = StreamName::default();
     for event in
-        [Event::Failed(tag, Failure::Busy), Event::Durable(nobody, 3), Event::Ended(nobody, 3)]
+        [Event::Failed(tag, Failure::Busy), Event::Durable(unknown, 3), Event::Ended(unknown, 3)]
     {
         node.played.say(event);
     }

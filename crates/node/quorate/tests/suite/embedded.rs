@@ -62,7 +62,7 @@ fn commands_are_submitted_without_waiting() {
     let (tell, told) = channel();
     for _ in 0..100 {
         let tell = tell.clone();
-        let done = move |result| tell.send(result).expect("somebody listens");
+        let done = move |result| tell.send(result).expect("the test listens");
         replica.submit("a", done).expect("taken");
     }
     let mut replies: Vec<u64> = (0..100)
@@ -70,7 +70,7 @@ fn commands_are_submitted_without_waiting() {
         .map(|reply| String::from_utf8_lossy(&reply).parse().expect("a number"))
         .collect();
     let (answer, answered) = channel();
-    let done = move |result| answer.send(result).expect("somebody listens");
+    let done = move |result| answer.send(result).expect("the test listens");
     replica.submit_query("", done).expect("taken");
     let story = answered.recv().expect("told").expect("answered");
     assert_eq!(story.len(), 200, "it sees all that was acknowledged");
@@ -78,7 +78,7 @@ fn commands_are_submitted_without_waiting() {
     assert_eq!(replies, (1..=100).map(|n| 2 * n).collect::<Vec<_>>());
     for _ in 0..100 {
         let tell = tell.clone();
-        let done = move |result| tell.send(result).expect("somebody listens");
+        let done = move |result| tell.send(result).expect("the test listens");
         replica.submit("b", done).expect("taken");
     }
     drop(tell);
@@ -95,7 +95,7 @@ fn a_numbered_command_is_executed_once() {
     let at = |sequence| Sequenced { session, sequence, acknowledged_below: 1 };
     let once = |sequence| {
         let (tell, told) = channel();
-        let done = move |result| tell.send(result).expect("somebody listens");
+        let done = move |result| tell.send(result).expect("the test listens");
         replica.submit_once(at(sequence), "a", done).expect("taken");
         told.recv().expect("told")
     };
@@ -105,7 +105,7 @@ fn a_numbered_command_is_executed_once() {
     let mut stranger = at(1);
     stranger.session.slot += 1000;
     let (tell, told) = channel();
-    let done = move |result| tell.send(result).expect("somebody listens");
+    let done = move |result| tell.send(result).expect("the test listens");
     replica.submit_once(stranger, "a", done).expect("taken");
     assert_eq!(told.recv(), Ok(Err(NotDone(Failure::NoSession))));
 }
@@ -115,12 +115,12 @@ fn a_numbered_command_is_executed_once() {
 fn a_start_can_be_given_up() {
     let folder = tempfile::tempdir().expect("a folder");
     let port = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let nobody = port.local_addr().expect("bound").to_string();
+    let closed = port.local_addr().expect("bound").to_string();
     drop(port);
     let give_up = Arc::new(AtomicBool::new(false));
     let builder = Builder::new(folder.path())
         .node(2)
-        .cluster([(1, nobody), (2, "127.0.0.1:0".to_owned())])
+        .cluster([(1, closed), (2, "127.0.0.1:0".to_owned())])
         .give_up_when(Arc::clone(&give_up));
     let start = thread::spawn(move || builder.start(Journal::default).map(drop));
     give_up.store(true, Ordering::Release);
@@ -151,7 +151,7 @@ fn a_replica_serves_byte_streams_where_it_is_told_to() {
 
     let replica = alone(folder.path());
     let status = replica.status().expect("answered");
-    assert_eq!(status.peers[0].addresses.stream, "", "nobody asked for it");
+    assert_eq!(status.peers[0].addresses.stream, "", "it was not asked for");
 }
 
 #[test]

@@ -54,7 +54,7 @@ impl Streams<'_> {
 impl<'a, P: Parts> Encoded<'a, P> {
     /// Starts from the beginning, however far the snapshot was read before.
     pub fn begin(held: &'a mut Held, header: &Header, parts: P) -> Self {
-        debug_assert_eq!(header.streams, None, "nobody has their bytes");
+        debug_assert_eq!(header.streams, None, "their bytes are not at hand");
         Self::begin_with(held, header, parts, None)
     }
 

@@ -206,7 +206,7 @@ fn restored(file: &[u8], group: &NewGroup) -> (Founded, Vec<u8>) {
 }
 
 fn none(_: StreamName, _: u64, _: &[u8]) -> Result<(), Bad> {
-    panic!("nobody backed up bytes of streams")
+    panic!("no bytes of streams were backed up")
 }
 
 /// [restore-1] New cluster, new id from the counter, no sessions, and the service's items as they

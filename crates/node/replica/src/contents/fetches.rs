@@ -190,7 +190,7 @@ mod tests {
         assert_eq!(asked(&mut fetches, Time(1)), [4]);
         assert_eq!(asked(&mut fetches, Time(1).plus_ms(10)), [1]);
         fetches.not_there(Time(2).plus_ms(10), &BATCH, PEERS.len());
-        assert_eq!(asked(&mut fetches, Time(2).plus_ms(10)), [0; 0], "nobody has it: no hot loop");
+        assert_eq!(asked(&mut fetches, Time(2).plus_ms(10)), [0; 0], "no peer has it: no hot loop");
         assert_eq!(asked(&mut fetches, Time(1).plus_ms(20)), [2]);
         assert_eq!(fetches.wanted(&BATCH), Some(slots(5, 6)));
         fetches.found(Time(3), &BATCH, Slot(6));

@@ -12,8 +12,8 @@ use quorate_tuner::Choice;
 use crate::tuning::moment;
 
 /// Cost of a slot in a device, where one over connections costs [`BATCH_COST`]. Measured: with 8
-/// clients and 1000 B, 16 k frames/s against 8 k batches/s of five (`docs/performance.md`, "In a
-/// cluster, beside Kernel Paxos").
+/// clients and 1000 B, 16 k frames/s against 8 k batches/s of five (`docs/performance.md`, "A
+/// cluster compared with Kernel Paxos").
 const FRAME_COST: u64 = 50;
 const BATCH_COST: u64 = 100;
 /// Parts that a batch is counted in.

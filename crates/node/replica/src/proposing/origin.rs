@@ -728,8 +728,8 @@ mod tests {
         let ballot = |round| Ballot { round, ..Ballot::ZERO };
         assert!(origin.voted(&names[1], ballot(1), Slot(6)));
         origin.in_memory(ballot(1), Slot(7), &mut completions);
-        assert_eq!(told(&mut completions), [], "nobody voted for the first");
-        assert!(!origin.voted(&names[0], ballot(1), Slot(8)), "nobody waits for that");
+        assert_eq!(told(&mut completions), [], "no member voted for the first");
+        assert!(!origin.voted(&names[0], ballot(1), Slot(8)), "no client waits for that");
         origin.in_memory(ballot(1), Slot(9), &mut completions);
         assert_eq!(told(&mut completions), [], "the first stands behind it");
         origin.voted(&names[0], ballot(2), Slot(6));
@@ -742,7 +742,7 @@ mod tests {
         assert_eq!(told(&mut completions), [(1, 7)]);
         origin.in_memory(ballot(2), Slot(8), &mut completions);
         assert_eq!(told(&mut completions), [], "told once");
-        assert!(!origin.voted(&names[1], ballot(3), Slot(7)), "nobody waits any more");
+        assert!(!origin.voted(&names[1], ballot(3), Slot(7)), "no client waits any more");
     }
 
     /// [less-4] After a client got its early reply, no request waits for the command: it starts

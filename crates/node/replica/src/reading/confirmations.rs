@@ -231,7 +231,7 @@ mod tests {
         reads.release(Slot(8), &mut completions);
         assert_eq!(ended(&mut completions), ["1 runs", "2 runs"]);
         let second = reads.next_question(Time(0), PATIENCE_MS, false).unwrap();
-        assert!(reads.confirmed(first, Slot(9)).is_none(), "an old answer is nobody's");
+        assert!(reads.confirmed(first, Slot(9)).is_none(), "an old answer confirms no read");
         assert!(reads.confirmed(second, Slot(8)).is_some());
         reads.release(Slot(8), &mut completions);
         assert_eq!(ended(&mut completions), ["3 runs"]);

@@ -208,7 +208,7 @@ mod tests {
         assert_ne!(token, again);
         probe.confirmed(token, Slot(1));
         probe.settle(at_ms(500), Slot(1));
-        assert_eq!(probe.take(), Some(Probed::Unconfirmed), "an old answer is nobody's");
+        assert_eq!(probe.take(), Some(Probed::Unconfirmed), "an old answer confirms no read");
         assert!(again.0 > FIRST_TOKEN);
     }
 }

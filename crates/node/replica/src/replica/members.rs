@@ -477,7 +477,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         if goal.is_empty() {
             return Err(Refused::new(
                 "last_voter",
-                "nobody would be left who votes",
+                "no voter would be left",
                 "promote another node first",
             ));
         }
@@ -861,7 +861,7 @@ fn without(mut goal: Goal, node: NodeId) -> Goal {
 
 fn no_way(why: NoWay) -> Refused {
     let message = match why {
-        NoWay::Empty => "nobody would be left who votes",
+        NoWay::Empty => "no voter would be left",
         NoWay::TooMany => "a cluster has at most 16 voters",
         NoWay::TooHeavy => "a weight is at most 64",
         NoWay::Invalid => "quorums would not meet, or weights overflow, on every way there",

@@ -290,7 +290,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         } else {
             let absent: Vec<String> = absent.iter().map(NodeId::to_string).collect();
             let absent = absent.join(", node ");
-            format!("nobody who is connected has it: start node {absent}")
+            format!("no connected node has it: start node {absent}")
         };
         Some(format!("the log has lost the value of slot {first}; {next}"))
     }

@@ -7,7 +7,7 @@ use quorate_log::disk::Disk;
 use super::Replica;
 use crate::{
     frame_clients::FrameClients,
-    front::{Failure, Front, NOBODY, Requests, Sequenced, Tag},
+    front::{Failure, Front, NO_USERS, Requests, Sequenced, Tag},
     hops::Hop,
     outlasting::Way,
     proposing::gather::Waiter,
@@ -218,7 +218,7 @@ impl<D: Disk, S: StateMachine> Requests for Requester<'_, D, S> {
     fn users(&self) -> Option<&Users> {
         // [aux-1] An auxiliary executes nothing and answers no user: clients are refused at once.
         if self.replica.protocol.node().is_auxiliary() {
-            return Some(&NOBODY);
+            return Some(&NO_USERS);
         }
         self.replica.users()
     }

@@ -28,7 +28,7 @@ use crate::{
         Told,
         holding::{NotRead, StreamHold},
         keeping::Fetched,
-        owning::NOBODY,
+        owning::NO_FRONT,
     },
 };
 
@@ -204,7 +204,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let streams = self.applying.streams();
         for command in self.streaming.take_retention(now, wall_ms, streams) {
             // Without room it is asked for the next time.
-            let _ = self.ask_streams(now, NOBODY, &command);
+            let _ = self.ask_streams(now, NO_FRONT, &command);
         }
     }
 

@@ -73,7 +73,7 @@ mod tests {
     fn only_a_snapshot_that_is_not_too_old_is_an_answer() {
         let mut asking = Asking::default();
         asking.have(at(5));
-        assert_eq!(asking.take_answer(), None, "nobody asks");
+        assert_eq!(asking.take_answer(), None, "no caller asks");
         asking.ask(Slot(7));
         asking.ask(Slot(6));
         asking.have(at(6));
@@ -86,7 +86,7 @@ mod tests {
     #[test]
     fn a_disk_in_the_way_is_waited_for_a_while() {
         let mut asking = Asking::default();
-        assert!(!asking.is_in_vain(Time(0)), "nobody asks");
+        assert!(!asking.is_in_vain(Time(0)), "no caller asks");
         asking.ask(Slot(7));
         let later = |ms: u64| Time(5).plus_ms(ms);
         assert!(!asking.is_in_vain(later(0)));

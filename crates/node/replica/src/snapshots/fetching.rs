@@ -286,7 +286,7 @@ mod tests {
         let target = offer(30, false).into();
         assert_eq!(question, Some(Question::More(LEADER, target, 0)));
         let (_, question) = fetching(&offers[3..]);
-        assert_eq!(question, None, "too old, and nobody else");
+        assert_eq!(question, None, "too old, and no other peer");
     }
 
     #[test]

@@ -756,9 +756,9 @@ mod tests {
     };
 
     /// There are no peers.
-    struct Nobody;
+    struct NoPeers;
 
-    impl Plane for Nobody {
+    impl Plane for NoPeers {
         fn has_room(&self, _: NodeId, _: Lane, _: usize) -> bool {
             false
         }
@@ -826,7 +826,7 @@ mod tests {
                 keeping.applied((at, at), vec![ten_bytes()], Vec::new(), &mut disk);
                 keeping.look(Time(0), &streams);
             }
-            let (mut plane, mut counters) = (Nobody, Counters::default());
+            let (mut plane, mut counters) = (NoPeers, Counters::default());
             let mut steps = 0;
             while keeping.lacks() {
                 let mut out = Outbox::new(Member::first(1), &mut plane, &mut counters);
@@ -873,7 +873,7 @@ mod tests {
         let store = Store::open(&mut disk, LIMITS, Layout::USUAL).unwrap();
         let (nothing, mut streams) = (Table::default(), table());
         let mut keeping = Keeping::new(store, (Slot(1), Slot(1)), Slot(1), Slot(1), &nothing, 10);
-        let mut plane = Nobody;
+        let mut plane = NoPeers;
         let mut counters = Counters::default();
         let put = vec![ten_bytes()];
         keeping.applied((Slot(12), Slot(12)), put, Vec::new(), &mut disk);

@@ -32,7 +32,7 @@ const UNDER_WAY_MAX: usize = 3;
 const OWN_TAGS: u64 = u64::MAX << 32;
 
 /// Tag of requests that no front waits for.
-pub(crate) const NOBODY: StreamTag = StreamTag(u64::MAX);
+pub(crate) const NO_FRONT: StreamTag = StreamTag(u64::MAX);
 
 /// Returns whether only the owner waits under this tag.
 pub(crate) const fn is_own(tag: StreamTag) -> bool {

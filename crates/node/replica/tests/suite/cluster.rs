@@ -623,9 +623,9 @@ fn repeated_command_of_a_session_gets_its_stored_reply() {
     assert_eq!(once(&mut cluster, N3, at(session, 1, 0)), forgotten);
     let full = Outcome::Failed(Failure::SessionFull);
     assert_eq!(once(&mut cluster, N3, at(session, 70, 0)), full);
-    let nobody = SessionId { slot: session.slot + 1, index: 0 };
+    let never_opened = SessionId { slot: session.slot + 1, index: 0 };
     let unknown = Outcome::Failed(Failure::NoSession);
-    assert_eq!(once(&mut cluster, N3, at(nobody, 1, 0)), unknown);
+    assert_eq!(once(&mut cluster, N3, at(never_opened, 1, 0)), unknown);
     assert_eq!(level(&mut cluster), ["x", "x", "x"]);
 }
 
@@ -1125,7 +1125,7 @@ fn different_histories_are_found() {
         assert!(cluster.run_until(10_000, |cluster| cluster.outcome(N1, tag).is_some()));
         if odd.is_some() {
             let all = |cluster: &mut Cluster<Odd>| NODES.into_iter().all(|n| differs(cluster, n));
-            assert!(cluster.run_until(5_000, all), "nobody noticed");
+            assert!(cluster.run_until(5_000, all), "no node noticed");
             for node in NODES {
                 let alarms = cluster.replica(node).counters().alarms;
                 assert_eq!(alarms, if node == N2 { 2 } else { 1 }, "once for each peer");

@@ -112,7 +112,7 @@ fn node_that_is_behind_is_not_ready_and_says_how_far_it_is() {
     assert!(cluster.run_until(5_000, knows));
 
     let Probed::Behind { applied_to, needed } = probe(&mut cluster, away) else {
-        panic!("a node that is behind by thousands of slots serves nobody");
+        panic!("a node that is behind by thousands of slots serves no client");
     };
     assert!(applied_to < needed && needed.0 > 2_000, "{applied_to} {needed}");
     let progress = cluster.replica(away).status(cluster.now()).progress.unwrap();

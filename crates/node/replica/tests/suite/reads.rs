@@ -58,7 +58,7 @@ fn leader_reads_by_its_lease_without_a_question() {
     let before = cluster.replica(leader).counters();
     let frames = cluster.frames_sent();
     let tag = cluster.read(leader, b"");
-    assert!(ends(&mut cluster, leader, tag, 0), "it needs nobody");
+    assert!(ends(&mut cluster, leader, tag, 0), "it needs no other node");
     assert_eq!(cluster.outcome(leader, tag).cloned(), read("one"));
     let after = cluster.replica(leader).counters();
     assert_eq!(after.reads_leased, before.reads_leased + 1);
@@ -119,7 +119,7 @@ fn bounded_read_is_served_within_its_bound_and_refused_beyond() {
     let elsewhere = cluster.write(leader, b"two");
     assert!(ends(&mut cluster, leader, elsewhere, 1000));
     let tag = cluster.read_within(node, 1000, b"");
-    assert!(ends(&mut cluster, node, tag, 0), "it asks nobody");
+    assert!(ends(&mut cluster, node, tag, 0), "it asks no other node");
     assert_eq!(cluster.outcome(node, tag).cloned(), read("one"));
     // What is within another's bound is beyond this one's.
     cluster.run_ms(5);

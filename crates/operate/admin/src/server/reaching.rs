@@ -192,7 +192,7 @@ async fn of_peers(admin: &Admin) -> Result<String, Failure> {
 }
 
 /// Work that waits, away from the thread that serves the others.
-async fn beside<T: Send + 'static>(
+async fn on_another_thread<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
 ) -> Result<Json<T>, Failure> {
     let done = tokio::task::spawn_blocking(work).await;
@@ -215,7 +215,7 @@ pub(super) async fn listen(
     let of = (&*request.group, &*request.token);
     let wish = Wish::new(&admin, of, request.interface).await?;
     let ears = admin.ears().clone();
-    beside(move || {
+    on_another_thread(move || {
         let interface = ears.listen(&wish, Duration::from_millis(listen_ms))?;
         Ok(Listening { interface, listen_ms })
     })
@@ -233,7 +233,7 @@ pub(super) async fn send(
     let of = (&*request.group, &*request.token);
     let wish = Wish::new(&admin, of, request.interface).await?;
     let ears = admin.ears().clone();
-    beside(move || ears.send(&wish, request.sender, request.count)).await
+    on_another_thread(move || ears.send(&wish, request.sender, request.count)).await
 }
 
 /// As for `transfer`, no page in a browser can send this unasked.
@@ -245,7 +245,7 @@ pub(super) async fn heard(
         refused("\"token\": not 16 hexadecimal digits", "docs/operate.md shows the body")
     })?;
     let ears = admin.ears().clone();
-    beside(move || ears.heard(token)).await
+    on_another_thread(move || ears.heard(token)).await
 }
 
 #[cfg(test)]
@@ -334,7 +334,7 @@ mod tests {
         let (status, json) = post(&address, "", &wish(&group));
         assert_eq!((status, &json["error"]["code"]), (409, &json!("busy")), "{json}");
         let other = json!({"token": "00000000000000a2"});
-        assert_eq!(post(&address, "/heard", &other).0, 409, "somebody else's");
+        assert_eq!(post(&address, "/heard", &other).0, 409, "another caller's");
 
         let sending =
             json!({"group": group, "interface": "lo", "token": TOKEN, "sender": 9, "count": 20});

@@ -35,7 +35,7 @@ pub(super) async fn change(
                 return Err(Failure::new(
                     StatusCode::CONFLICT,
                     "no_way_in",
-                    "nobody could change users any more: this node asks for no certificates, and no admin has a password",
+                    "users could not be changed any more: this node asks for no certificates, and no admin has a password",
                     "give an admin a password: `quorate user set NAME --role admin --password-file FILE`",
                 ));
             }
@@ -64,7 +64,7 @@ fn everybody_is_there(peers: &[Peer]) -> Result<(), Failure> {
     }
     let (noun, verb) = if away.len() == 1 { ("node", "is") } else { ("nodes", "are") };
     let what = format!(
-        "{noun} {} {verb} not connected, and would let everybody in until caught up, unless it is restarted",
+        "{noun} {} {verb} not connected, and would let every client in until caught up, unless it is restarted",
         away.join(", ")
     );
     Err(Failure::new(

@@ -203,7 +203,7 @@ mod tests {
         assert!(!delivery.take(1));
         bytes.clear();
         delivery.frames(1, &mut bytes);
-        assert!(bytes.is_empty(), "nobody waits for that");
+        assert!(bytes.is_empty(), "no program waits for that");
         assert!(delivery.take(2), "it is much");
         delivery.frames(1, &mut bytes);
         let taken = |slot| Some(Ask::Taken { epoch, slot });

@@ -166,7 +166,7 @@ mod tests {
         assert_eq!(read(Cursor::At(1)), Read::Ahead, "it may be trimmed by slot 2");
         let mut end = Cursor::End;
         assert_eq!(shared.read(&mut end), Read::Ahead);
-        assert_eq!(end, Cursor::End, "nobody knows which slot that is");
+        assert_eq!(end, Cursor::End, "its slot is not known");
         shared.values().execute(&Command::Trim { below: 2 }.encode());
         shared.applied(3);
         assert_eq!(read(Cursor::Oldest), Read::Ahead);

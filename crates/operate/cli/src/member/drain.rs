@@ -141,7 +141,7 @@ mod tests {
         for other in &mut members.nodes {
             other.priority = 5;
         }
-        assert_eq!(too_high(&members, 1), Ok(None), "nobody is below");
+        assert_eq!(too_high(&members, 1), Ok(None), "no node is below");
         members.nodes[3].priority = 0;
         members.nodes[3].role = "learner".to_owned();
         assert_eq!(too_high(&members, 1), Ok(None), "a learner cannot lead");

@@ -369,11 +369,11 @@ pub(super) mod tests {
     /// Exit 3, and every address with its reason.
     #[test]
     fn nobody_there_is_an_error_at_once() {
-        let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let nobody = nobody.local_addr().unwrap().to_string();
-        let mut group = Group::new(&[nobody.clone(), nobody.clone()]);
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let closed = listener.local_addr().unwrap().to_string();
+        let mut group = Group::new(&[closed.clone(), closed.clone()]);
         let problem = group.ask(&MembersRequest::default()).unwrap_err();
         assert_eq!((problem.exit, problem.code), (Exit::Unreachable, "unreachable"));
-        assert_eq!(problem.message.matches(&nobody).count(), 1);
+        assert_eq!(problem.message.matches(&closed).count(), 1);
     }
 }

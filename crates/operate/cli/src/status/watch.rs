@@ -49,7 +49,7 @@ pub(super) fn watch(admin: &[String], output: Output) -> Result<Exit, Problem> {
                     };
                     picture.draw()
                 }
-                Err(Silent(reasons)) => nobody(reasons),
+                Err(Silent(reasons)) => no_answer(reasons),
             };
             looked = Instant::now();
             output::print(&framed(&drawn, terminal, first));
@@ -74,7 +74,7 @@ fn steps(cluster: &ClusterView) -> Option<UnderwayView> {
 
 /// Formats the case that no node answers. All may be stopped for a moment: this is shown, and
 /// watching continues.
-fn nobody(reasons: &[String]) -> String {
+fn no_answer(reasons: &[String]) -> String {
     format!("no node answers\n\n{}", reasons.join("\n"))
 }
 
@@ -110,6 +110,6 @@ mod tests {
         let reasons = ["no node answers at h:1: refused", "no node answers at h:2: refused"];
         let expected =
             "no node answers\n\nno node answers at h:1: refused\nno node answers at h:2: refused";
-        assert_eq!(nobody(&reasons.map(str::to_owned)), expected);
+        assert_eq!(no_answer(&reasons.map(str::to_owned)), expected);
     }
 }

@@ -255,8 +255,8 @@ mod tests {
             banner.what,
             "Restart node 3 (no node answers at admin:3: refused), or replace it: quorate member replace. Stop no other node until then."
         );
-        let nobody = "There is no leader at the moment.";
-        check(without(&[1]), (Is::Wait, "no leader"), &[title, nobody]);
+        let detail = "There is no leader at the moment.";
+        check(without(&[1]), (Is::Wait, "no leader"), &[title, detail]);
     }
 
     #[test]

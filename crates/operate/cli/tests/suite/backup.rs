@@ -280,8 +280,8 @@ fn damaged_backups_and_used_folders_are_refused() {
     assert_eq!(link.ask(&["GET", "key-3"]).unwrap(), bulk(&"x".repeat(1000)));
 
     // No node, no folder.
-    let nobody = format!("127.0.0.1:{}", free_port());
-    let (code, said) = quorate_json(&["backup", "--to", text(&file), "--admin", &nobody, "--json"]);
+    let closed = format!("127.0.0.1:{}", free_port());
+    let (code, said) = quorate_json(&["backup", "--to", text(&file), "--admin", &closed, "--json"]);
     assert_eq!((code, said["error"]["code"].as_str()), (3, Some("unreachable")));
     let nowhere = folder.path().join("no/where");
     let (code, said) =
@@ -335,9 +335,7 @@ fn a_slow_reader_is_served_to_the_end_while_newer_snapshots_are_taken() {
 
     // Then the old files go, and the next one is served.
     let data = cluster.nodes.all()[0].spec.data.join("snapshot");
-    wait_for("files that nobody needs to go", || {
-        (fs::read_dir(&data).unwrap().count() == 2).then_some(())
-    });
+    wait_for("unneeded files to go", || (fs::read_dir(&data).unwrap().count() == 2).then_some(()));
     wait_for("the next turn", || {
         let taken = quorate(&["backup", "--to", text(&file), "--admin", &admin]);
         taken.status.success().then_some(())

@@ -47,8 +47,8 @@ fn a_cluster_of_one_keeps_its_data() {
 fn a_command_for_the_service_is_sent_from_the_command_line() {
     let folder = tempfile::tempdir().unwrap();
     let node = serve(single(&folder.path().join("n"), &[]));
-    let nobody = "127.0.0.1:1";
-    let nodes = format!("{nobody},{}", node.ready.client);
+    let closed = "127.0.0.1:1";
+    let nodes = format!("{closed},{}", node.ready.client);
     let kv = |words: &[&str]| quorate(&[&["kv", "--client", &nodes], words].concat());
     let said = |words: &[&str]| {
         let output = kv(words);

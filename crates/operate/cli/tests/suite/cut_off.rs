@@ -177,7 +177,7 @@ fn a_recovery_that_was_killed_leaves_the_old_node_or_is_ended() {
         ("the new folder", &|data| data.join("recover/new").exists()),
         ("the new identity", &|data| data.join("recover/new/identity").exists()),
         ("the switch", &|data| data.join("recovering").exists()),
-        ("nobody's", &|data| !data.join("identity").exists()),
+        ("no identity", &|data| !data.join("identity").exists()),
         ("the switch's second half", &|data| {
             fs::read(data.join("recovering")).is_ok_and(|said| said == b"in\n")
         }),

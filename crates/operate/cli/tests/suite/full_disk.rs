@@ -293,7 +293,7 @@ fn a_disk_that_fills_up_during_a_snapshot_delays_one_node() {
     let admin = nodes.admin_addresses().swap_remove(2);
     let asked = admin.clone();
     let taking = thread::spawn(move || quorate(&["snapshot", "--admin", &asked]));
-    wait_for("a snapshot under way", || {
+    wait_for("a snapshot in progress", || {
         let taking = nodes.view(3)?.snapshot_taking?;
         (taking.bytes > 0).then_some(())
     });

@@ -249,17 +249,17 @@ fn a_joiner_that_is_killed_at_any_step_goes_on_with_the_same_id() {
 fn a_joiner_that_cannot_be_dialled_back_is_refused_with_the_reason() {
     let folder = TempDir::new().unwrap();
     let one = start(spec(folder.path(), "n1", &[]));
-    let nobody = free_port();
+    let closed = free_port();
     let joiner = spec(folder.path(), "n2", &[]);
     let at = joiner.flags.iter().position(|flag| flag == "--peer").unwrap();
-    let (listens, says) = (joiner.flags[at + 1].clone(), format!("127.0.0.1:{nobody}"));
+    let (listens, says) = (joiner.flags[at + 1].clone(), format!("127.0.0.1:{closed}"));
     let way = Way::to(&one.ready.admin, move |request| request.replace(&listens, &says));
     let mut joiner = joiner;
     joiner.flags.extend(["--join".to_owned(), way.address.clone()]);
     let mut two = NodeProcess::spawn(joiner.clone()).unwrap();
     assert_eq!(wait_end(&mut two).code(), Some(1));
     let text = fs::read_to_string(&joiner.stderr).unwrap();
-    let reason = format!("node 1 cannot connect to it at 127.0.0.1:{nobody}: Connection refused");
+    let reason = format!("node 1 cannot connect to it at 127.0.0.1:{closed}: Connection refused");
     assert!(text.contains(&reason), "{text}");
     assert!(text.contains("hint: start it with a --peer address"), "{text}");
 

@@ -325,7 +325,7 @@ impl World {
             ["voters", ref voters @ ..] => self.voters(voters),
             ["idle", node] => self.engaged(node, false),
             ["engaged", node] => self.engaged(node, true),
-            _ => panic!("nobody knows what this means"),
+            _ => panic!("this means nothing"),
         }
     }
 

@@ -77,7 +77,7 @@ fn a_commit_is_named_with_changes_of_what_the_program_is_made_of() {
     git(&root, &["commit", "--quiet", "--message", "two"]);
     let second = git(&root, &["rev-parse", "--short=10", "HEAD"]);
     assert_eq!(stamp::commit(&root), Some(second.clone()));
-    write(&root, "crates/group/one/src/more.rs", "a file that nobody added");
+    write(&root, "crates/group/one/src/more.rs", "a file that was not added");
     assert_eq!(stamp::commit(&root), Some(format!("{second}+changes")));
     fs::remove_file(root.join("crates/group/one/src/more.rs")).unwrap();
     git(&root, &["checkout", "--quiet", "HEAD~1"]);

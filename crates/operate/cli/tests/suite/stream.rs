@@ -416,7 +416,7 @@ fn how_much_is_kept_is_said_by_bytes_by_age_or_both() {
 
 #[test]
 fn bad_usage_and_nobody_there_are_clear() {
-    let nobody = [format!("127.0.0.1:{}", crate::common::free_port())];
+    let closed = [format!("127.0.0.1:{}", crate::common::free_port())];
     for arguments in [
         &["put", "--resume", "--name", "a"][..],
         &["put", "--append"],
@@ -430,14 +430,14 @@ fn bad_usage_and_nobody_there_are_clear() {
         &["retain", "a", "--age", "7"],
         &["ls", "--stream", "nonsense"],
     ] {
-        let output = run(arguments, &nobody);
+        let output = run(arguments, &closed);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
         assert!(!output.stderr.is_empty(), "{arguments:?}");
     }
-    let message = refused(&["ls"], &nobody, 3, "unreachable");
-    assert!(message.contains(&nobody[0]), "{message}");
-    refused(&["put", "--name", "a"], &nobody, 3, "unreachable");
-    let (code, _) = json(&["put", "/nowhere/at/all", "--name", "a"], &nobody);
+    let message = refused(&["ls"], &closed, 3, "unreachable");
+    assert!(message.contains(&closed[0]), "{message}");
+    refused(&["put", "--name", "a"], &closed, 3, "unreachable");
+    let (code, _) = json(&["put", "/nowhere/at/all", "--name", "a"], &closed);
     assert_eq!(code, 1);
 }
 

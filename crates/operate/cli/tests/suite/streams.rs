@@ -248,8 +248,8 @@ fn a_raw_client_that_cannot_be_served_is_reset() {
     let mut spec = single(&folder.path().join("n"), &others);
     let peer = format!("127.0.0.1:{}", crate::common::free_port());
     spec = crate::common::with(spec, "--peer", &peer);
-    let nobody = [crate::common::free_port(), crate::common::free_port()];
-    let cluster = format!("1={peer},2=127.0.0.1:{},3=127.0.0.1:{}", nobody[0], nobody[1]);
+    let closed = [crate::common::free_port(), crate::common::free_port()];
+    let cluster = format!("1={peer},2=127.0.0.1:{},3=127.0.0.1:{}", closed[0], closed[1]);
     spec.flags.extend(["--cluster".to_owned(), cluster]);
     let mut node = NodeProcess::spawn(spec).unwrap();
     node.wait_ready().unwrap_or_else(|error| panic!("{error}"));

@@ -224,11 +224,11 @@ fn a_cluster_is_watched_while_a_node_dies() {
 /// The terminal is restored at every end, even if no node answers.
 #[test]
 fn the_terminal_is_given_back_at_every_end() {
-    let nobody = format!("127.0.0.1:{}", free_port());
+    let closed = format!("127.0.0.1:{}", free_port());
     let start = || {
-        let mut top = Top::start(&["--admin", &nobody]);
+        let mut top = Top::start(&["--admin", &closed]);
         top.sees(&["✕ No node answers."]);
-        top.sees(&[&format!("no node answers at {nobody}: Connection refused")]);
+        top.sees(&[&format!("no node answers at {closed}: Connection refused")]);
         top
     };
     let mut top = start();

@@ -95,7 +95,7 @@ impl Guarded {
             assert_eq!(self::code(&json), code, "{text}");
         };
         refused("eye", &put("others"), "forbidden");
-        refused("nobody", &put("others"), "wrong_password");
+        refused("stranger", &put("others"), "wrong_password");
         // A user's name with another password, and no name at all, to read and to write.
         let other = self.nodes.folder().join("other");
         fs::write(&other, "not-the-password\n").unwrap();
@@ -109,8 +109,8 @@ impl Guarded {
                 assert_eq!(code(&json), expected, "{json}");
             }
         }
-        let nobody = [&cat[..], &["--json"]].concat();
-        let output = quorate(&nobody);
+        let anonymous = [&cat[..], &["--json"]].concat();
+        let output = quorate(&anonymous);
         assert_eq!(output.status.code(), Some(1));
 
         let connect = self.nodes.client_addresses().join(",");
@@ -125,7 +125,7 @@ impl Guarded {
         });
         assert_eq!(exit, 0, "{document}");
         assert_eq!(document["rows"][0]["errors"], 0, "{document}");
-        let (exit, text) = self.run_client("nobody", &bench);
+        let (exit, text) = self.run_client("stranger", &bench);
         assert_ne!(exit, 0, "{text}");
         assert!(text.contains("WRONGPASS"), "{text}");
     }
@@ -190,7 +190,7 @@ fn the_first_user_is_an_admin_and_from_then_on_roles_count_at_every_node() {
     for bad in [
         &["user", "set", "Ann", "--role", "admin"][..],
         &["user", "set", "ann", "--role", "root"],
-        &["user", "remove", "nobody"],
+        &["user", "remove", "stranger"],
         &["user", "open"],
     ] {
         let (exit, json) = cluster.run(None, bad);
@@ -235,7 +235,7 @@ fn the_first_user_is_an_admin_and_from_then_on_roles_count_at_every_node() {
         (Some("ops"), &["snapshot"], true),
         (Some("ops"), &["member", "add", "--peer", "127.0.0.1:1"], false),
         (Some("ops"), &["audit"], false),
-        (Some("nobody"), &["status"], false),
+        (Some("stranger"), &["status"], false),
         (Some("ann"), &["user", "list"], true),
     ] {
         let (exit, json) = cluster.run(login, words);
@@ -263,7 +263,7 @@ fn the_first_user_is_an_admin_and_from_then_on_roles_count_at_every_node() {
         let mut all = records.iter();
         all.any(|one| one["who"] == who && one["action"] == action && one["status"] == status)
     };
-    assert!(has("-", "POST /users", 200), "the first, by nobody: {json}");
+    assert!(has("-", "POST /users", 200), "the first, without a name: {json}");
     assert!(has("ann", "POST /users", 200), "{json}");
     assert!(has("ops", "POST /snapshot", 200), "{json}");
     assert!(has("eye", "POST /transfer", 403), "{json}");
@@ -292,7 +292,7 @@ fn the_first_user_is_an_admin_and_from_then_on_roles_count_at_every_node() {
     assert_eq!((exit, code(&json)), (1, "refused"), "{json}");
     let (exit, json) = cluster.run(Some("ann"), &["user", "open", "--yes"]);
     assert_eq!((exit, &json["open"]), (0, &Json::Bool(true)));
-    wait_for("everybody to be let in", || (client.say("SET k w") == "+OK").then_some(()));
+    wait_for("all clients to be let in", || (client.say("SET k w") == "+OK").then_some(()));
 
     // What was refused is counted.
     let text = metrics(&cluster.nodes.admin_addresses()[0]).unwrap();
@@ -329,7 +329,7 @@ fn users_survive_restarts_of_all_and_move_with_a_backup() {
     for node in 1..=3 {
         let mut client = cluster.client(node);
         let heard = client.say("GET k");
-        assert!(heard.starts_with("-NO"), "nobody is let in: {heard}");
+        assert!(heard.starts_with("-NO"), "no client is let in: {heard}");
         wait_for("the admin to be known", || {
             (client.say(&format!("AUTH ann {SECRET}")) == "+OK").then_some(())
         });

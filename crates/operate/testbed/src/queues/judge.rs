@@ -102,7 +102,7 @@ impl Lie {
                 let take = takes.find(|take| take.element == first)?;
                 (take.call, take.end) = (last.end + 1, last.end + 2);
             }
-            Self::Invented => told.takes.push(Take { element: "nobody's".to_owned(), ..last }),
+            Self::Invented => told.takes.push(Take { element: "never-pushed".to_owned(), ..last }),
         }
         Some(told)
     }
@@ -154,7 +154,7 @@ impl History {
         let mut went: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
         for (element, call, end) in takes.chain(left) {
             let Some(push) = pushes.get(element.as_str()) else {
-                return Err(format!("{element} came out of queue {queue}, and nobody pushed it"));
+                return Err(format!("{element} came out of queue {queue}, but was never pushed"));
             };
             if end < push.call {
                 return Err(format!("{element} was taken before it was pushed"));
@@ -302,6 +302,6 @@ mod tests {
         assert!(early.judge().unwrap_err().contains("before it was pushed"));
         let mut other = history();
         other.takes.push(take("x", 0, 99));
-        assert!(other.judge().unwrap_err().contains("nobody pushed it"));
+        assert!(other.judge().unwrap_err().contains("was never pushed"));
     }
 }

@@ -133,7 +133,7 @@ fn judge(name: &str, which: &str, view: &CertificateView) -> Finding {
         }
         State::Superseded => Finding::warning(
             name,
-            format!("{which} has expired, beside a valid one"),
+            format!("{which} has expired, next to a valid one"),
             "renew what the previous authority still signs, with 'quorate cert'",
         ),
         _ => Finding::ok(name, format!("{which} expires in {days} days")),

@@ -49,7 +49,7 @@ fn source(system: &System) -> Finding {
         Ok(source) if FAST.contains(&&*source) => Finding::ok(name, source),
         Ok(source) if !source.is_empty() && source.len() < 64 => {
             let hint =
-                format!("echo tsc > /{SOURCE}, if available_clocksource beside it lists tsc");
+                format!("echo tsc > /{SOURCE}, if available_clocksource in that folder lists tsc");
             let what = format!("{source}: reading it may cost microseconds");
             Finding::warning(name, what, hint).about(&Plane::ALL)
         }

@@ -174,7 +174,7 @@ pub fn examine(system: &System, wish: &Wish<'_>) -> Report {
     let scratch = disk.as_ref().and_then(|disk| disk.scratch.as_ref());
     let measured = wish.measure.then(|| {
         let scratch = scratch.map(tempfile::TempDir::path);
-        let mut all = measure::beside(launcher, scratch, &figures);
+        let mut all = measure::all(launcher, scratch, &figures);
         // Of a cluster that runs: what its leader expected of the setting in force, and what came.
         if let Some(trips) = &trips {
             let plane = trips::usual(trips).unwrap_or(Plane::Tcp);

@@ -176,7 +176,7 @@ mod tests {
         assert_eq!(of(800.0, 2000.0), [State::Ok, State::Ok]);
         assert_eq!(of(30_000.0, 40_000.0), [State::Warning, State::Ok]);
         assert_eq!(of(800.0, 8000.0), [State::Ok, State::Warning]);
-        assert_eq!(of(30.0, 900.0), [State::Ok, State::Ok], "nobody feels it");
+        assert_eq!(of(30.0, 900.0), [State::Ok, State::Ok], "no client feels it");
         assert_eq!(of(15_000.0, 100_000.0), [State::Ok, State::Warning]);
         let failed = failed(&io::ErrorKind::StorageFull.into());
         assert!(failed.state == State::Failing && failed.blocks);

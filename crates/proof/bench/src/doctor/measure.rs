@@ -76,7 +76,7 @@ fn tenths(value: f64) -> f64 {
 }
 
 /// Measures; `scratch` is where the disk is, if commands are to be flushed.
-pub fn beside(
+pub fn all(
     launcher: Option<&Launcher>,
     scratch: Option<&Path>,
     figures: &Figures,
@@ -199,7 +199,7 @@ mod tests {
 
     #[test]
     fn without_a_program_nothing_is_measured_and_it_says_so() {
-        let all = beside(None, None, &Figures::default());
+        let all = all(None, None, &Figures::default());
         assert_eq!(all.len(), 4);
         for compared in all {
             assert!(

@@ -143,7 +143,7 @@ mod tests {
         let states: Vec<_> = findings.iter().map(|finding| finding.state).collect();
         assert_eq!(states, [State::Ok, State::Warning, State::Failing], "{findings:?}");
         assert!(!findings[2].blocks && !findings[2].hint.is_empty());
-        assert!(examine(&dialled[2..])[0].blocks, "nobody else is there");
+        assert!(examine(&dialled[2..])[0].blocks, "no other node is there");
     }
 
     #[test]

@@ -268,21 +268,21 @@ mod tests {
             percent: None,
             senders,
             receivers,
-            beside: None,
+            plane: None,
             link: None,
         };
         let rows =
             [row(Way::Multicast, 1, 8000), row(Way::Unicast, 1, 800), row(Way::Multicast, 5, 6000)];
-        let beside = |figure: &Figure| ours(figure, rows.iter()).map(|one| one.to_string());
+        let own = |figure: &Figure| ours(figure, rows.iter()).map(|one| one.to_string());
         let times = figure(Metric::TimesUnicast, None, Some(10));
-        assert_eq!(beside(&times).as_deref(), Some("10"));
+        assert_eq!(own(&times).as_deref(), Some("10"));
         assert_eq!(
             what(&times),
             "ip multicast: throughput of multicast by that of unicast, 10 receivers"
         );
-        assert_eq!(beside(&figure(Metric::TimesUnicast, None, Some(5))), None);
-        let loss = beside(&figure(Metric::LossMax, Some(5), None));
+        assert_eq!(own(&figure(Metric::TimesUnicast, None, Some(5))), None);
+        let loss = own(&figure(Metric::LossMax, Some(5), None));
         assert_eq!(loss.as_deref(), Some("0.25"));
-        assert_eq!(beside(&figure(Metric::LossMax, Some(2), None)), None);
+        assert_eq!(own(&figure(Metric::LossMax, Some(2), None)), None);
     }
 }

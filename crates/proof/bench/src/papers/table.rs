@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::Beside;
+use super::Comparison;
 use crate::figure::round;
 use crate::row::Row;
 
@@ -76,20 +76,20 @@ impl Table {
     }
 
     /// The numbers that have one of ours in these rows, all of this scenario.
-    pub(super) fn beside(
+    pub(super) fn compared(
         &self,
         source: &str,
         scenario: &str,
         sizes: &[usize],
         rows: &[Row],
-    ) -> Vec<Beside> {
+    ) -> Vec<Comparison> {
         let Some(metric) = self.metric else {
             return Vec::new();
         };
         let of = |cell: Cell| {
             let fits = |row: &&Row| row.scenario == scenario && cell.is_of(row);
             let row = rows.iter().find(fits)?;
-            Some(Beside {
+            Some(Comparison {
                 source: source.to_owned(),
                 what: format!(
                     "{} MB/s in writes of {} B: {}",
@@ -203,7 +203,7 @@ mod tests {
     fn a_number_stands_beside_the_row_of_its_rate_and_size() {
         let ours = |metric, row: &Row| {
             let rows = std::slice::from_ref(row);
-            let all = table(metric).beside("Table 1", "zcp-table1", &[14, 1000], rows);
+            let all = table(metric).compared("Table 1", "zcp-table1", &[14, 1000], rows);
             let [one] = &all[..] else { panic!("{all:?}") };
             assert!((one.published - 0.25).abs() < 1e-9);
             one.ours.map(|figure| figure.to_string())

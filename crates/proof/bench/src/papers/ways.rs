@@ -69,13 +69,13 @@ pub(super) fn fits(run: &Run) -> bool {
 /// Returns whether the run has the row that the figure is compared with, and the figure names it.
 pub(super) fn has(run: &Run, figure: &Figure) -> bool {
     if run.kind == Kind::Echo {
-        let beside = figure.beside.as_deref();
-        return beside.and_then(echo::Way::named).is_some() && figure.link.is_none();
+        let plane = figure.plane.as_deref();
+        return plane.and_then(echo::Way::named).is_some() && figure.link.is_none();
     }
     let Some(ways) = &run.ways else {
-        return figure.beside.is_none() && figure.link.is_none();
+        return figure.plane.is_none() && figure.link.is_none();
     };
-    let named = |beside: &String| ways.nodes.iter().any(|one| one.name() == *beside);
-    figure.beside.as_ref().is_some_and(named)
+    let named = |plane: &String| ways.nodes.iter().any(|one| one.name() == *plane);
+    figure.plane.as_ref().is_some_and(named)
         && figure.link.as_ref().map_or(ways.links.len() == 1, |link| ways.links.contains(link))
 }

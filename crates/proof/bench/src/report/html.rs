@@ -6,7 +6,7 @@ use super::{
     Document, segment,
     svg::{Axis, Chart, Scale, Series, escaped},
 };
-use crate::{fit::Predicted, papers::Beside, probe::commit::SYSTEM as BARE, row::Row};
+use crate::{fit::Predicted, papers::Comparison, probe::commit::SYSTEM as BARE, row::Row};
 
 const STYLE: &str = "body{font:15px/1.45 system-ui,sans-serif;max-width:1180px;margin:24px auto;\
 padding:0 16px;color:#111;background:#fff}h1{font-size:22px}h2{font-size:17px;margin-top:32px}\
@@ -159,7 +159,7 @@ fn charts(document: &Document, page: &mut String) {
         },
         Chart {
             title: "Throughput against clients".to_owned(),
-            x: axis("commands under way", Scale::Log),
+            x: axis("commands in flight", Scale::Log),
             y: axis("commands per second", Scale::Log),
             series: lines(free.iter().copied(), "", |row| {
                 Some((clients(row)?, row.achieved_per_s))
@@ -167,7 +167,7 @@ fn charts(document: &Document, page: &mut String) {
         },
         Chart {
             title: "Latency against clients".to_owned(),
-            x: axis("commands under way", Scale::Log),
+            x: axis("commands in flight", Scale::Log),
             y: axis("latency, µs", Scale::Log),
             series: waiting,
         },
@@ -324,27 +324,27 @@ fn roles(document: &Document, page: &mut String) {
     page.push_str("</table></div>\n");
 }
 
-fn published(published: &[Beside], page: &mut String) {
+fn published(published: &[Comparison], page: &mut String) {
     if published.is_empty() {
         return;
     }
     page.push_str(
-        "<h2>Published, beside ours</h2><p>Other machines, other networks: compare shapes, not \
+        "<h2>Published, and ours</h2><p>Other machines, other networks: compare shapes, not \
          figures. ≈ is approximate in the source, or read off a plot.</p><div class=\"wide\"><table>\
          <tr><th>source</th><th>what</th><th>published</th><th>ours</th><th>ours ÷ published</th>\
          </tr>\n",
     );
-    for beside in published {
-        let ratio = beside.ours.map(|ours| ours / beside.published);
+    for one in published {
+        let ratio = one.ours.map(|ours| ours / one.published);
         let _ = writeln!(
             page,
             "<tr><td>{}</td><td class=\"text\">{}</td><td>{}{} {}</td><td>{}</td><td>{}</td></tr>",
-            escaped(&beside.source),
-            escaped(&beside.what),
-            if beside.approximate { "≈ " } else { "" },
-            beside.published,
-            escaped(&beside.unit),
-            optional(beside.ours),
+            escaped(&one.source),
+            escaped(&one.what),
+            if one.approximate { "≈ " } else { "" },
+            one.published,
+            escaped(&one.unit),
+            optional(one.ours),
             optional(ratio.map(crate::figure::round))
         );
     }
@@ -356,7 +356,7 @@ fn predictions(predictions: &[Predicted], page: &mut String) {
         return;
     }
     page.push_str(
-        "<h2>A model with our parameters, beside our measurement</h2><p>Greatest throughput over \
+        "<h2>A model with our parameters, and our measurement</h2><p>Greatest throughput over \
          all windows that were tried; the notes above tell the parameters.</p><div class=\"wide\">\
          <table><tr><th>what</th><th>model/s</th><th>measured/s</th><th>error</th>\
          <th>w of the processor</th><th>w of the link</th></tr>\n",

@@ -95,7 +95,7 @@ fn panel(life: &Life, top: &mut f64, svg: &mut String) {
 fn title(life: &Life) -> String {
     let plane = life.plane.as_deref().map(|plane| format!(", {plane}"));
     format!(
-        "{}{}, {} B, one command under way: p50 {} µs, p99 {} µs, {} commands",
+        "{}{}, {} B, one command in flight: p50 {} µs, p99 {} µs, {} commands",
         life.durability,
         plane.unwrap_or_default(),
         life.value_bytes,

@@ -197,7 +197,7 @@ fn victim(ring: &[u32], cluster: &Cluster, leader: u32) -> Result<u32, Problem> 
     let voters = cluster.members.iter().filter(|place| !place.learner);
     let mut all = ring.iter().copied().chain(voters.map(|place| place.node));
     all.find(|node| *node != leader).ok_or_else(|| {
-        let what = "there is no other node beside the leader";
+        let what = "there is no node besides the leader";
         Problem::new(Kind::Failed, "node_failed", what)
     })
 }

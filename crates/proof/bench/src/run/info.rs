@@ -187,8 +187,8 @@ mod tests {
 
     #[test]
     fn who_cannot_be_reached_is_left_to_the_load() {
-        let nobody = SocketAddr::from(([127, 0, 0, 1], 1));
-        assert_eq!(Info::ask(Service::Log, &[nobody.into()]), Ok(Info::default()));
+        let closed = SocketAddr::from(([127, 0, 0, 1], 1));
+        assert_eq!(Info::ask(Service::Log, &[closed.into()]), Ok(Info::default()));
     }
 
     #[test]

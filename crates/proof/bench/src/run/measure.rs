@@ -217,9 +217,9 @@ impl Bench {
         let dropped = || Some(self.network.as_ref()?.counts()?.dropped);
         let dropped_before = dropped();
         let connected = self.connected.as_deref();
-        let before = Readings::take(cluster, running.completed()).beside(connected);
+        let before = Readings::take(cluster, running.completed()).with_usage_of(connected);
         watch(&running, from + self.time.duration, head);
-        let after = Readings::take(cluster, running.completed()).beside(connected);
+        let after = Readings::take(cluster, running.completed()).with_usage_of(connected);
         let samples = running.finish().map_err(|error| unreachable(Some(error)))?;
         let mut repetition = Repetition { samples, ..Repetition::default() };
         Spent::between(&before, &after, Some(leader)).fill(&mut repetition);

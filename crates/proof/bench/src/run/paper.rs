@@ -42,7 +42,7 @@ impl Experiment<'_> {
         let mut session = Session::with_room(self.network, room)?;
         let measured = self.measure(&mut session, document);
         measured.map_err(|problem| session.with_last_words(problem))?;
-        document.published = self.scenario.beside(self.paper, &document.rows);
+        document.published = self.scenario.compared(self.paper, &document.rows);
         let Paper { name, setup, .. } = self.paper;
         document.notes.push(format!("{name}: {}", self.scenario.about));
         document.notes.push(format!("theirs: {setup}"));

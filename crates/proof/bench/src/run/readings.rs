@@ -87,7 +87,7 @@ impl Readings {
     }
 
     /// Adds the usage of these processes: nodes that are not ours.
-    pub(super) fn beside(mut self, processes: Option<&[u32]>) -> Self {
+    pub(super) fn with_usage_of(mut self, processes: Option<&[u32]>) -> Self {
         self.connected = processes.map(Usage::of_processes);
         self
     }

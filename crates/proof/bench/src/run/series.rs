@@ -403,8 +403,8 @@ impl Series {
             self.row(bench, ceilings, offer, greatest.window, document)?;
         }
         document.notes.push(format!(
-            "rows at a fixed rate: {SHARES_PERCENT:?} % of {:.0}/s, the greatest found, and beside its \
-             ceiling",
+            "rows at a fixed rate: {SHARES_PERCENT:?} % of {:.0}/s, the greatest found, each with \
+             its ceiling",
             greatest.per_second
         ));
         Ok(())

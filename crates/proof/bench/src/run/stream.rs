@@ -164,13 +164,13 @@ impl StreamBench {
         bare: Option<&BareStream>,
         document: &mut Document,
     ) -> Result<(), Problem> {
-        let (mut ours, mut beside) = (Vec::new(), Vec::new());
-        let measured = self.repeat(load, bare, &mut ours, &mut beside);
+        let (mut ours, mut ceilings) = (Vec::new(), Vec::new());
+        let measured = self.repeat(load, bare, &mut ours, &mut ceilings);
         let repetitions = ours.len();
         let setting = setting(scenario, load, self.nodes.durability, self.nodes.disk_flush);
         let (followers, pinned) = (self.followers(), self.pin.is_some());
         let ours = row(&setting, &self.environment, load, ours, followers, pinned);
-        let ceiling = bare.and_then(|bare| bare.row(&setting, &self.environment, load, beside));
+        let ceiling = bare.and_then(|bare| bare.row(&setting, &self.environment, load, ceilings));
         if let Some(mut row) = ours {
             if let Some(ceiling) = ceiling.as_ref().filter(|ceiling| ceiling.valid) {
                 row.set_ceiling(ceiling.achieved_per_s);
@@ -197,7 +197,7 @@ impl StreamBench {
         load: &Load,
         bare: Option<&BareStream>,
         ours: &mut Vec<Seen>,
-        beside: &mut Vec<Seen>,
+        ceilings: &mut Vec<Seen>,
     ) -> Result<(), Problem> {
         for number in 1..=self.time.repeat {
             let head = format!("{}, {number} of {}", load.shown(), self.time.repeat);
@@ -208,7 +208,7 @@ impl StreamBench {
                 let head = format!("{}, {head}", bare.system());
                 let seen = bare.repetition(load, &self.time, &head)?;
                 seen.tell(&head, load);
-                beside.push(seen);
+                ceilings.push(seen);
             }
         }
         Ok(())

@@ -13,7 +13,7 @@ use quorate_bench::{
         receiver::Heard,
     },
     load::Offer,
-    papers::Beside,
+    papers::Comparison,
     probe::Ceiling,
     repetition::{GENERATOR, Repetition, RoleUsage},
     report::Document,
@@ -194,7 +194,7 @@ fn document() -> Document {
             window_cpu: 3.5,
             window_net: 7.25,
         }],
-        published: vec![Beside {
+        published: vec![Comparison {
             source: "A paper, Fig. 1".to_owned(),
             what: "Theirs: throughput".to_owned(),
             published: 10_000.0,

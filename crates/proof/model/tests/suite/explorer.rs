@@ -108,8 +108,8 @@ fn reads_by_leases_are_fresh() {
     explore(Profile::Leases, 3000);
 }
 
-/// [stream-4] The output of each stream is a prefix of its input, whoever leads, owns, dies and
-/// comes back.
+/// [stream-4] The output of each stream is a prefix of its input, whichever node leads, owns,
+/// dies and comes back.
 #[test]
 fn streams_are_prefixes_of_what_was_given() {
     let seen = explore(Profile::Streams, 6000);
@@ -149,7 +149,7 @@ fn what_is_said_to_last_is_on_the_disks_of_a_quorum() {
     assert!(seen.installed > 100, "{seen:?}");
 }
 
-/// [lie-1]–[lie-5] A disk that loses the end of its log costs nothing, as long as somebody who runs
+/// [lie-1]–[lie-5] A disk that loses the end of its log costs nothing, as long as a running node
 /// has heard of it; and who has lost nothing is never taken for one that has.
 #[test]
 fn a_disk_that_lies_is_found_out_by_who_heard_of_its_log() {

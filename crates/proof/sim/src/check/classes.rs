@@ -137,7 +137,7 @@ impl Classes {
     pub fn lasts(&self, command: u64, configuration: &Configuration) -> Verdict {
         let executed = self.fates.get(&command).and_then(|fate| fate.executed);
         let Some(CommandId { slot, .. }) = executed else {
-            let detail = "a client was told that a command lasts which nobody executed";
+            let detail = "a client was told that a command lasts which no node executed";
             return Err(Violation::new("classes", detail));
         };
         let full = configuration.members().iter().filter(|voter| !voter.auxiliary);

@@ -35,7 +35,7 @@ impl Prefix {
             }
             Some(_) => Ok(()),
             None if id.slot < self.seen_to => {
-                let detail = format!("node {who} executed what nobody else did: {place}");
+                let detail = format!("node {who} executed what no other node did: {place}");
                 Err(Violation::new("prefix", detail))
             }
             None => {

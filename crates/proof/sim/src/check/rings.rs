@@ -32,7 +32,7 @@ impl Rings {
                 self.relayed += 1;
             } else {
                 let detail = format!(
-                    "node {member} carries {entry:?} in ballot {}, which nobody released",
+                    "node {member} carries {entry:?} in ballot {}, which no member released",
                     vote.ballot
                 );
                 return Err(Violation::new("rings", detail));

@@ -317,7 +317,7 @@ impl Streams {
             let here = pieces.and_then(|pieces| pieces.range(..=from).next_back());
             let here = here.map(|(_, name)| (*name, self.pieces[name]));
             let Some((name, piece)) = here.filter(|(_, piece)| from < piece.end) else {
-                let detail = format!("bytes {from}..{to} of stream {id:?}, which nobody has");
+                let detail = format!("bytes {from}..{to} of stream {id:?}, which no node has");
                 return Err(broken(node, detail));
             };
             let end = to.min(piece.end);

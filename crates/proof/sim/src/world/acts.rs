@@ -91,7 +91,7 @@ impl World {
         self.run_until("the auditor has read every counter", |world| {
             world.clients.iter().all(|client| !client.is_busy())
         })?;
-        self.run_until("no plan is under way", Self::has_no_plan)?;
+        self.run_until("no plan is in progress", Self::has_no_plan)?;
         // [aux-1] An auxiliary executes nothing: it takes no commands, and has no state to compare.
         let serves = |node: &usize| self.belongs(*node) && !self.settings.is_auxiliary(*node);
         let serving: Vec<usize> = (0..self.nodes.len()).filter(serves).collect();

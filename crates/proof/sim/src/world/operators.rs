@@ -151,7 +151,7 @@ impl World {
     fn let_in(&mut self, asked: usize, given: NodeId) -> Verdict {
         let index = (self.settings.nodes..self.nodes.len()).find(|index| id(*index) == given);
         let Some(index) = index else {
-            let detail = format!("an id was given out that nobody asked for: {given}");
+            let detail = format!("an id was given out without a request: {given}");
             return Err(Violation::new("start", detail));
         };
         if self.nodes[index].joined {

@@ -90,7 +90,7 @@ fn a_cluster_goes_up_node_by_node_and_back_until_the_level_is_raised() -> Outcom
             }
             world.run_for(100_000)?;
         }
-        world.run_until("everybody heard of it", |world| {
+        world.run_until("all nodes heard of it", |world| {
             (0..3).all(|node| level(world, node) == Some(Level::NEWEST))
         })?;
         let before = world.counts.too_old;

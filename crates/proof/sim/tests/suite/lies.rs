@@ -168,7 +168,7 @@ fn a_node_that_was_cut_off_when_it_started_is_told_later() -> Outcome {
     world.kill_now(liar);
     forget(&mut world, liar, to - 4);
     start_cut_off(&mut world, liar)?;
-    assert_eq!(incarnation(&world, liar), Incarnation(0), "nobody told it");
+    assert_eq!(incarnation(&world, liar), Incarnation(0), "no peer told it");
     is_reminded(&mut world, liar)
 }
 

@@ -47,7 +47,7 @@ fn without_leader_us(world: &mut World, gone: usize) -> Result<u64, Violation> {
         if world.leader().is_some_and(|leader| leader != gone) {
             return Ok(world.now.since_us(began));
         }
-        assert!(world.now < began.plus_ms(5_000), "nobody leads");
+        assert!(world.now < began.plus_ms(5_000), "no node leads");
     }
 }
 

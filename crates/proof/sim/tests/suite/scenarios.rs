@@ -67,7 +67,7 @@ fn g1_proposer_crashes_after_partial_phase_2() -> Outcome {
             world.block_now(node, leader, false);
         }
         world.start_now(leader);
-        assert_eq!(world.reply(client)?, None, "nobody may have said that it was done");
+        assert_eq!(world.reply(client)?, None, "no node may have said that it was done");
         world.wait_for_leader()?;
         // Some value won; it is the same everywhere and stays.
         let first = world.ask(near, "GET x")?;

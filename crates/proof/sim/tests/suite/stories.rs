@@ -138,7 +138,7 @@ fn a_stream_is_taken_over() -> Result<(), Violation> {
     give(&mut world, second, 500)?;
     world.run_until("the first is told", |world| world.streamers[client].piece.is_none())?;
     let title = "A stream is taken over while its first writer has bytes on their way. One value ends the old piece and\n\
-                 begins the next at the exact position ([stream-10]); whoever owned the old one is told where it\n\
+                 begins the next at the exact position ([stream-10]); the owner of the old one is told where it\n\
                  ended, and what is decided of it later is a no-op ([stream-4]).";
     check("a_stream_is_taken_over.txt", title, &world);
     Ok(())

@@ -160,7 +160,7 @@ fn g10_everybody_is_killed_while_a_client_writes() -> Outcome {
             write(&mut world, client, 20_000)?;
             world.give_streams(client, 150_000);
             world.run_for(seed * 400 + 200)?;
-            acknowledged = durable(&world, client).expect("nobody else writes");
+            acknowledged = durable(&world, client).expect("no other client writes");
             world.inflict(Fault::CrashAll);
             world.wait_for_leader()?;
         }
@@ -196,7 +196,7 @@ fn units_are_written_once_and_outlive_everybodys_crash() -> Outcome {
             let recorded = now.stream_bytes_recorded - before.stream_bytes_recorded;
             assert!(placed > 4 * recorded, "node {node}: {placed}, {recorded}");
         }
-        let acknowledged = durable(&world, client).expect("nobody else writes");
+        let acknowledged = durable(&world, client).expect("no other client writes");
         world.inflict(Fault::CrashAll);
         world.wait_for_leader()?;
         let at = open(&mut world, client, leader, How::Continue)?;
@@ -233,7 +233,7 @@ fn bytes_outlive_the_log_and_a_restart() -> Outcome {
         let start = log_start(&world, node);
         assert!(start > 1_000_000, "node {node} has its log from {start} on");
     }
-    let written = durable(&world, client).expect("nobody else writes");
+    let written = durable(&world, client).expect("no other client writes");
     let starts: Vec<u64> = (0..3).map(|node| log_start(&world, node)).collect();
     assert!(written < 3_000_000, "{starts:?} of {written}");
     world.inflict(Fault::CrashAll);
@@ -260,7 +260,7 @@ fn g11_who_was_away_gets_the_bytes_by_position() -> Outcome {
     while log_start(&world, leader) < 300_000 || log_start(&world, other) < 300_000 {
         write(&mut world, client, 100_000)?;
     }
-    let written = durable(&world, client).expect("nobody else writes");
+    let written = durable(&world, client).expect("no other client writes");
     world.isolate(late, false);
     world.run_until("it has the table", |world| end(world, late) >= written)?;
     assert_eq!(counters(&world, late).snapshots_installed, 1);
@@ -531,7 +531,7 @@ fn g9_node_alone_has_its_bytes_whenever_it_is_killed() -> Outcome {
         write(&mut world, client, 40_000)?;
         world.give_streams(client, 30_000);
         world.run_for(moment * 101)?;
-        let acknowledged = durable(&world, client).expect("nobody else writes");
+        let acknowledged = durable(&world, client).expect("no other client writes");
         assert!(acknowledged >= end + 40_000);
         world.kill_now(0);
         world.start_now(0);
@@ -588,7 +588,7 @@ fn start_finds_what_counts_as_here_however_it_came() -> Outcome {
         while end(&world, leader) < 500_000 || by_snapshot && trimmed(&world) != [true; 2] {
             write(&mut world, client, 100_000)?;
         }
-        let written = durable(&world, client).expect("nobody else writes");
+        let written = durable(&world, client).expect("no other client writes");
         world.isolate(late, false);
         world.run_until("it has the table", |world| end(world, late) >= written)?;
         let installed = counters(&world, late).snapshots_installed;

@@ -84,7 +84,7 @@ fn no_node_goes_by_an_older_table_than_before() -> Outcome {
             world.kill_now(victim);
             if dice.chance(1, 2) {
                 let other = (victim + 1) % 3;
-                world.run_until("somebody leads", |world| {
+                world.run_until("a node leads", |world| {
                     world.leader().is_some_and(|leader| leader != victim)
                 })?;
                 let leader = world.leader().unwrap_or(other);
@@ -97,7 +97,7 @@ fn no_node_goes_by_an_older_table_than_before() -> Outcome {
                 seen.look(&world);
                 world.step()?;
             }
-            world.run_until("somebody leads", |world| world.leader().is_some())?;
+            world.run_until("a node leads", |world| world.leader().is_some())?;
             let leader = world.wait_for_leader()?;
             let name = format!("u{round}");
             // The request may have reached no node; asked again, it is the same.
@@ -150,7 +150,7 @@ fn a_node_that_joins_lets_nobody_in_before_it_knows_who_may() -> Outcome {
         while world.ask_group(leader, join.clone())?.is_err() {}
         let (mut kills, deadline) = (0, world.now.plus_ms(60_000));
         while users(&world, 3).is_none_or(Users::is_open) {
-            assert_eq!(users(&world, 3), None, "seed {seed}: everybody is let in");
+            assert_eq!(users(&world, 3), None, "seed {seed}: every client is let in");
             assert!(world.now < deadline, "seed {seed}");
             if kills < 3 && dice.chance(1, 30) && world.nodes[3].running.is_some() {
                 world.kill_now(3);

@@ -70,7 +70,7 @@ fn era(world: &World, node: usize) -> u32 {
 
 /// Returns the members' places and weights, according to the node that has decided most.
 fn weights(world: &World) -> Vec<(usize, u32)> {
-    let members = world.configuration().expect("somebody runs").members();
+    let members = world.configuration().expect("a node runs").members();
     let place = |voter: &Voter| (voter.member.node.0 as usize - 1, voter.weight);
     let mut weights: Vec<_> = members.iter().map(place).collect();
     weights.sort_unstable();

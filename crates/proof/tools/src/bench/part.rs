@@ -73,7 +73,7 @@ pub(crate) enum PartCommand {
         #[arg(long)]
         unicast: bool,
     },
-    /// Takes bytes, sends them on if there is somebody, writes them and a record, counts
+    /// Takes bytes, sends them on if there is a follower, writes them and a record, counts
     StreamNode { folder: String, flush_us: u64, follower: Option<SocketAddr> },
     /// Takes commands, sends them on, writes, flushes, answers
     Leader {

@@ -146,13 +146,13 @@ fn human(document: &Document) -> String {
     if !document.published.is_empty() {
         let head = ["source", "what", "published", "ours"];
         let mut lines = vec![cells(head)];
-        for beside in &document.published {
-            let about = if beside.approximate { "≈ " } else { "" };
+        for one in &document.published {
+            let about = if one.approximate { "≈ " } else { "" };
             lines.push(vec![
-                beside.source.clone(),
-                beside.what.clone(),
-                format!("{about}{} {}", beside.published, beside.unit),
-                optional(beside.ours),
+                one.source.clone(),
+                one.what.clone(),
+                format!("{about}{} {}", one.published, one.unit),
+                optional(one.ours),
             ]);
         }
         text.push_str(&format!("\n{}", table(&lines)));

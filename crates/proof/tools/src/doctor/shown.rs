@@ -294,9 +294,9 @@ mod tests {
 
     #[test]
     fn what_is_not_predicted_is_a_question_mark_with_its_reason() {
-        let verdict = Verdict::new(Plane::Chain, &[], |_| Predicted::unknown("nobody knows"));
+        let verdict = Verdict::new(Plane::Chain, &[], |_| Predicted::unknown("not known"));
         let text = planes(&[verdict]);
         assert!(text.contains("chain  works  yes            ?           ?"), "{text}");
-        assert!(text.contains("chain: not predicted: nobody knows"), "{text}");
+        assert!(text.contains("chain: not predicted: not known"), "{text}");
     }
 }

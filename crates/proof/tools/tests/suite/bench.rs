@@ -294,14 +294,14 @@ fn writers_of_byte_streams_are_measured() {
         ),
         (&["--auxiliary", "--outstanding", "1", "--write-size", "7000"], Some("bare program")),
     ];
-    let rows = more.map(|(more, beside)| {
+    let rows = more.map(|(more, bare)| {
         let (_, document) = bench(&[&["stream"], more].concat());
         let [row] = of_system(&document, "quorate")[..] else { panic!("{document}") };
         let others = document["rows"].as_array().unwrap().iter();
         let others: Vec<&Json> = others.filter(|row| row["system"] != "quorate").collect();
-        assert_eq!(others.len(), usize::from(beside.is_some()), "{document}");
+        assert_eq!(others.len(), usize::from(bare.is_some()), "{document}");
         for other in others {
-            assert_eq!(other["system"], *beside.unwrap());
+            assert_eq!(other["system"], *bare.unwrap());
             assert_eq!(other["outstanding"], row["outstanding"]);
             assert_eq!(other["connections"], 1);
             assert!(row["ratio_to_ceiling"].as_f64().unwrap() > 0.0, "{row}");
@@ -402,9 +402,9 @@ fn an_experiment_puts_published_figures_beside_ours() {
     for row in of_system(&document, "quorate") {
         assert!(row["ceiling"].as_f64().unwrap() > 0.0, "{row}");
     }
-    for beside in published {
-        assert!(beside["source"].as_str().unwrap().contains("§2.2"));
-        assert!(beside["ours"].as_f64().is_some(), "{beside}");
+    for one in published {
+        assert!(one["source"].as_str().unwrap().contains("§2.2"));
+        assert!(one["ours"].as_f64().is_some(), "{one}");
     }
 }
 
@@ -421,9 +421,9 @@ fn the_tables_of_a_paper_stand_beside_ours() {
     }
     let published = document["published"].as_array().unwrap();
     assert_eq!(published.len(), rows.len());
-    for (beside, row) in published.iter().zip(rows) {
-        assert!(beside["source"].as_str().unwrap().contains("Table 2"));
-        assert_eq!(beside["ours"].is_null(), row["valid"] == false, "{beside}");
+    for (one, row) in published.iter().zip(rows) {
+        assert!(one["source"].as_str().unwrap().contains("Table 2"));
+        assert_eq!(one["ours"].is_null(), row["valid"] == false, "{one}");
     }
 }
 

@@ -119,12 +119,12 @@ fn a_check_is_one_line_and_a_code() {
     assert!(text.starts_with("QUORATE OK - "), "{text}");
     assert_eq!(output.status.code(), Some(0));
 
-    let nobody = format!("127.0.0.1:{}", free_port());
-    let output = quorate(&["doctor", "--check", "--admin", &nobody]);
+    let closed = format!("127.0.0.1:{}", free_port());
+    let output = quorate(&["doctor", "--check", "--admin", &closed]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.starts_with("QUORATE CRITICAL - no node answers at "), "{text}");
     assert_eq!(output.status.code(), Some(2));
-    let (code, json) = quorate_json(&["doctor", "--check", "--admin", &nobody, "--json"]);
+    let (code, json) = quorate_json(&["doctor", "--check", "--admin", &closed, "--json"]);
     assert_eq!((code, &json["error"]["code"]), (2, &json!("unreachable")));
 }
 
@@ -171,8 +171,8 @@ fn certificates_are_looked_at() {
     assert!(text.starts_with("QUORATE CRITICAL - certificate node.crt: "), "{text}");
     assert_eq!(output.status.code(), Some(2));
     // No node answers such a certificate.
-    let nobody = format!("127.0.0.1:{}", free_port());
-    let output = quorate(&["doctor", "--check", "--tls", &own, "--admin", &nobody]);
+    let closed = format!("127.0.0.1:{}", free_port());
+    let output = quorate(&["doctor", "--check", "--tls", &own, "--admin", &closed]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.starts_with("QUORATE UNKNOWN - "), "{text}");
     assert_eq!(output.status.code(), Some(3));
@@ -317,8 +317,8 @@ fn a_bundle_is_made_also_when_nobody_answers() {
     let folder = tempfile::tempdir().unwrap();
     let to = folder.path().join("b.tar.gz");
     let bundle = to.to_str().unwrap();
-    let nobody = format!("127.0.0.1:{}", free_port());
-    let (code, json) = quorate_json(&["doctor", "--admin", &nobody, "--bundle", bundle, "--json"]);
+    let closed = format!("127.0.0.1:{}", free_port());
+    let (code, json) = quorate_json(&["doctor", "--admin", &closed, "--bundle", bundle, "--json"]);
     assert_eq!((code, &finding(&json, "nodes")["state"]), (1, &json!("failing")));
     let missing = json["bundle"]["missing"].to_string();
     assert!(missing.contains("no node answers at"), "{missing}");
@@ -344,8 +344,8 @@ fn bad_arguments_are_one_clear_error() {
         assert_eq!(output.status.code(), Some(2), "{arguments:?} {text}");
         assert!(text.contains(said) && text.matches("error:").count() == 1, "{text}");
     }
-    let nobody = format!("127.0.0.1:{}", free_port());
-    let (code, json) = quorate_json(&["doctor", "--admin", &nobody, "--json"]);
+    let closed = format!("127.0.0.1:{}", free_port());
+    let (code, json) = quorate_json(&["doctor", "--admin", &closed, "--json"]);
     assert_eq!((code, &json["error"]["code"]), (3, &json!("unreachable")));
     // Nothing can be made where there is a file.
     let file = tempfile::NamedTempFile::new().unwrap();

@@ -97,7 +97,7 @@ fn bare_senders_reach_bare_receivers_on_a_segment() {
         assert!(figure("slowest_mbit") > 0.0, "{row}");
         assert!((0.0..1.0).contains(&figure("loss")), "{row}");
         assert!(!segment["limit"].as_str().unwrap().is_empty(), "{row}");
-        assert_eq!(row["p50_us"].as_f64(), Some(0.0), "nobody replies: {row}");
+        assert_eq!(row["p50_us"].as_f64(), Some(0.0), "no node replies: {row}");
     }
     let published = &document["published"][0];
     assert_eq!(published["published"].as_f64(), Some(10.0));
@@ -137,14 +137,14 @@ fn planes_and_devices_stand_beside_published_figures() {
     }
     let published = document["published"].as_array().unwrap();
     assert_eq!(published.len(), 8);
-    for beside in published {
-        let what = beside["what"].as_str().unwrap();
+    for one in published {
+        let what = one["what"].as_str().unwrap();
         // A quick run has the ends.
         let ends = what.contains("1 client;") || what.contains("8 clients;");
         if what.contains("ours: tcp + kernel") {
-            assert!(ends || beside["ours"].is_null(), "{beside}");
+            assert!(ends || one["ours"].is_null(), "{one}");
         } else {
-            assert_eq!(ends, !beside["ours"].is_null(), "{beside}");
+            assert_eq!(ends, !one["ours"].is_null(), "{one}");
         }
     }
     note(&document, "context switches, tcp, 1000 B, outstanding 8: leader ");
@@ -171,9 +171,9 @@ fn echoes_in_user_space_and_in_the_kernel_are_measured() {
         assert!(row["achieved_per_s"].as_f64().unwrap() > 0.0, "{row}");
         assert!(row["p50_us"].as_f64().unwrap() > 0.0, "{row}");
     }
-    for beside in document["published"].as_array().unwrap() {
-        let of_process = beside["what"].as_str().unwrap().contains("process");
-        assert!(!of_process || beside["ours"].as_f64().is_some(), "{beside}");
+    for one in document["published"].as_array().unwrap() {
+        let of_process = one["what"].as_str().unwrap().contains("process");
+        assert!(!of_process || one["ours"].as_f64().is_some(), "{one}");
     }
 }
 

@@ -123,7 +123,7 @@ impl Node {
     fn to_spare(&self, now: Time) -> NodeSet {
         let configuration = self.learner.eras().current();
         let engaged = self.engaging.is_engaged();
-        let mut asked = configuration.everybody();
+        let mut asked = configuration.all_members();
         let mut idle = NodeSet::default();
         if !engaged {
             asked = configuration.full();

@@ -344,7 +344,7 @@ impl Node {
     /// over to the one that has most, if it may not.
     pub(super) fn lead_on(&mut self, ballot: Ballot, effects: &mut Effects) {
         if self.may_lead() {
-            return self.campaign(Asked::Everybody, Campaign::DeviceLost, effects);
+            return self.campaign(Asked::AllMembers, Campaign::DeviceLost, effects);
         }
         if let Some(target) = self.best_successor().map(|peer| peer.member.node) {
             effects.send(target, Message::Transfer { ballot });

@@ -187,7 +187,7 @@ impl Node {
         if stands && free && fit && self.may_lead() && self.learner.is_whole() {
             self.election.rearm(now);
             let why = Campaign::HandedOver { by: from };
-            self.campaign(Asked::Everybody, why, effects);
+            self.campaign(Asked::AllMembers, why, effects);
             self.election.told_to_lead(now);
         }
     }

@@ -31,8 +31,8 @@ impl Node {
                 voter.is_none_or(|voter| !voter.auxiliary)
             };
             let peers: Vec<NodeId> = self.peers.connected().filter(full).collect();
-            let nobody = self.catchup.on_below_start(from, log_start, decided_to, &peers);
-            match nobody {
+            let no_peer_has_it = self.catchup.on_below_start(from, log_start, decided_to, &peers);
+            match no_peer_has_it {
                 Some(log_start) => self.need_snapshot(now, from, log_start, effects),
                 None => self.ask_for_missing(now, effects),
             }

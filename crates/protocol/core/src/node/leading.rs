@@ -185,7 +185,7 @@ impl Node {
         match self.next_ballot() {
             Some(next) if enough && next > stray => {
                 let promised = stray.max(own_stray);
-                self.campaign(Asked::Everybody, Campaign::Stray { promised }, effects);
+                self.campaign(Asked::AllMembers, Campaign::Stray { promised }, effects);
             }
             // The ballot is in an era that is unknown here; the others are enough until then.
             _ if enough && own_stray <= ballot => {}

@@ -60,14 +60,14 @@ impl Node {
                 let level = |member: Member| self.voted_for(member, eras.since());
                 let asked = split_among(configuration, own, reachable, asked, level)
                     .filter(|l| !l.is_empty())
-                    .map_or(Asked::Everybody, Asked::Only);
+                    .map_or(Asked::AllMembers, Asked::Only);
                 self.campaign(asked, Campaign::Era, effects);
             }
             Some(phase1) if phase1.ballot.era < eras.era() && phase1.stage == Stage::Asking => {
                 // The era began while promises for a ballot of the one before were asked for. Its
                 // quorums may be gone for good, and a leader has no time-out to try again by.
                 self.phase1 = None;
-                self.campaign(Asked::Everybody, Campaign::AskedAgain, effects);
+                self.campaign(Asked::AllMembers, Campaign::AskedAgain, effects);
             }
             Some(phase1) => {
                 // [cast-5] A needed member was lost while waiting: ask all members, cast at once.
@@ -86,7 +86,7 @@ impl Node {
                         .any(|node| !self.peers.peer(*node).is_some_and(|p| reachable(p.member)));
                 if waiting && lost {
                     self.phase1 = None;
-                    self.campaign(Asked::Everybody, Campaign::AskedAgain, effects);
+                    self.campaign(Asked::AllMembers, Campaign::AskedAgain, effects);
                 }
             }
         }

@@ -39,7 +39,7 @@ impl Node {
             // rest.
             return self.take_back(effects);
         }
-        if asked == Asked::Everybody && !self.is_fenced_for(ballot, effects) {
+        if asked == Asked::AllMembers && !self.is_fenced_for(ballot, effects) {
             return self.fence.wait_to_campaign(asked, why);
         }
         effects.slow.campaigns += 1;
@@ -47,7 +47,7 @@ impl Node {
         self.rounds.speak(ballot);
         let record = self.pending.append(Record::Round { ballot }, effects);
         let from = self.learner.decided_to();
-        if asked == Asked::Everybody {
+        if asked == Asked::AllMembers {
             self.promise(ballot, effects);
             self.park_promise(self.options.member.node, ballot, from);
         }
@@ -100,12 +100,12 @@ impl Node {
                 }
                 // [cast-5] Who answered is a member no more, or came back as another.
                 self.phase1 = None;
-                self.campaign(Asked::Everybody, Campaign::AskedAgain, effects);
+                self.campaign(Asked::AllMembers, Campaign::AskedAgain, effects);
                 true
             }
             Stage::Asking | Stage::Casting => {
                 let own_is_in = phase1.promised(self.options.member);
-                if phase1.asked != Asked::Everybody && !own_is_in {
+                if phase1.asked != Asked::AllMembers && !own_is_in {
                     return false;
                 }
                 let Some(judge) = self.learner.eras().of(phase1.ballot.era) else {

@@ -63,10 +63,10 @@ impl Node {
     /// Returns whether a leader moves into an era without a casting vote, and so assigns no slot
     /// until a quorum has answered ([cast-5]).
     pub fn pauses_for_era(&self) -> bool {
-        let asks_everybody = |phase1: &Phase1| phase1.asked == Asked::Everybody;
+        let asks_all = |phase1: &Phase1| phase1.asked == Asked::AllMembers;
         let leading = self.leading.as_ref();
         leading.is_some_and(|leading| self.acceptor.promised() > leading.ballot())
-            && self.phase1.as_ref().is_some_and(asks_everybody)
+            && self.phase1.as_ref().is_some_and(asks_all)
     }
 
     /// Returns whether a device may vote for this node, or assigns slots for it.

@@ -80,7 +80,7 @@ impl Node {
             return self.election.defer(until);
         }
         if !self.lacks_decided_votes() {
-            self.campaign(Asked::Everybody, Campaign::Alone, effects);
+            self.campaign(Asked::AllMembers, Campaign::Alone, effects);
         }
     }
 
@@ -122,12 +122,12 @@ impl Node {
         // asked for a promise has lost votes there, and answers when it has learned what stands in
         // the slot.
         let promised_soon = self.phase1.as_ref().is_some_and(|phase1| {
-            phase1.asked == Asked::Everybody || phase1.stage != Stage::Asking
+            phase1.asked == Asked::AllMembers || phase1.stage != Stage::Asking
         });
         if stuck && !promised_soon {
             self.waiting.clear();
             self.phase1 = None;
-            self.campaign(Asked::Everybody, Campaign::MissingBytes, effects);
+            self.campaign(Asked::AllMembers, Campaign::MissingBytes, effects);
         }
         // [p1-5] The same for slots that a member that promised has forgotten as decided, and for
         // their teacher: all peers were asked twice.
@@ -135,7 +135,7 @@ impl Node {
         if waits && self.catchup.fruitless() as usize > 2 * self.peers.connected().count() {
             self.catchup.start_over();
             self.phase1 = None;
-            self.campaign(Asked::Everybody, Campaign::Untaught, effects);
+            self.campaign(Asked::AllMembers, Campaign::Untaught, effects);
         }
         if now >= self.timers.look() {
             self.timers.looked(now, self.options.heartbeat_ms);
@@ -235,7 +235,7 @@ impl Node {
         };
         if configuration.is_quorum(Phase::One, set_of(configuration, by)) && self.may_lead() {
             self.election.end_pre_vote();
-            self.campaign(Asked::Everybody, Campaign::PreVotes, effects);
+            self.campaign(Asked::AllMembers, Campaign::PreVotes, effects);
         }
     }
 

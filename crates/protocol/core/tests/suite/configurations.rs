@@ -92,7 +92,7 @@ fn rules_whose_quorums_do_not_meet_are_refused() {
     assert!(flexible(3, 2).is_ok());
     assert!(flexible(4, 1).is_ok());
     assert_eq!(flexible(2, 2), Err(Invalid::Quorums));
-    assert_eq!(flexible(5, 1), Err(Invalid::Quorums), "a quorum that nobody can form");
+    assert_eq!(flexible(5, 1), Err(Invalid::Quorums), "a quorum that no members can form");
     assert_eq!(flexible(4, 0), Err(Invalid::Quorums), "an empty quorum meets nothing");
     let grid = |columns| weighted(&[1, 1, 1, 1, 1, 1], QuorumRule::Grid { columns });
     assert!(grid(3).is_ok() && grid(2).is_ok());

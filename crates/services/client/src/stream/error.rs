@@ -161,7 +161,7 @@ impl Trouble {
 
     /// Something else was said than what may be said now.
     pub(super) fn unexpected() -> Self {
-        Self::Later("the node said something that nobody asked for".to_owned())
+        Self::Later("the node sent an unrequested message".to_owned())
     }
 }
 

@@ -94,8 +94,8 @@ impl Nodes {
             true => self.options.patience,
             false => self.options.open,
         };
-        let nobody = !self.met && self.failures as usize >= all;
-        if nobody || since.elapsed() >= patience {
+        let none_listens = !self.met && self.failures as usize >= all;
+        if none_listens || since.elapsed() >= patience {
             return Err(Error::Unreachable(why));
         }
         // No wait before each address had its turn once: the first failure says nothing about

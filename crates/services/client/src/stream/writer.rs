@@ -226,12 +226,12 @@ impl Shared {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("nobody panics while it is held")
+        self.state.lock().expect("no thread panics while it is held")
     }
 
     fn wait_for_news<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         state.callers_wait += 1;
-        let mut state = self.news.wait(state).expect("nobody panics while it is held");
+        let mut state = self.news.wait(state).expect("no thread panics while it is held");
         state.callers_wait -= 1;
         state
     }

@@ -287,8 +287,8 @@ fn a_refusal_does_not_end_a_doubt() {
 
 #[test]
 fn a_deadline_without_a_node_says_that_nothing_ran() {
-    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
-    let mut client = Client::new(&[nobody], one_attempt());
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let mut client = Client::new(&[closed], one_attempt());
     assert!(matches!(client.run(&[b"incr"]), Err(Error::NotExecuted(_))));
 }
 

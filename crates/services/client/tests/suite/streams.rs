@@ -357,11 +357,11 @@ fn a_stream_that_was_left_may_be_others_before_that_is_known() {
 #[test]
 fn nobody_there_is_an_error_at_once_and_later_when_patience_ends() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let nobody = [listener.local_addr().unwrap().to_string()];
+    let closed = [listener.local_addr().unwrap().to_string()];
     drop(listener);
-    let opened = StreamWriter::open(&nobody, "s", How::Create, options());
+    let opened = StreamWriter::open(&closed, "s", How::Create, options());
     assert!(matches!(opened, Err(Error::Unreachable(_))));
-    let listed = Streams::new(&nobody, options()).list();
+    let listed = Streams::new(&closed, options()).list();
     assert!(matches!(listed, Err(Error::Unreachable(_))));
 
     let played = Played::start(2, 1).unwrap();

@@ -162,7 +162,7 @@ mod tests {
         for buffer in [c, large, b, a] {
             pool.release(buffer);
         }
-        assert_eq!(pool.free.len(), 2, "what was allocated beside it is freed");
+        assert_eq!(pool.free.len(), 2, "what was allocated besides is freed");
         let again = pool.allocate(bytes);
         assert_eq!((again.as_ptr(), again.len()), (known, bytes), "in full");
     }

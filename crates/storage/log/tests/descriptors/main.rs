@@ -138,7 +138,7 @@ fn a_log_has_more_segments_than_its_process_has_descriptors() {
         let held = LIMIT - hoard().len() as u64;
         assert!(held < 48, "{held} descriptors are in use");
 
-        // Somebody takes all the others. What waits for one waits, and ends when there is one.
+        // Another owner takes all the others. What waits for one waits, and ends when there is one.
         let hoarded = hoard();
         for _ in 0..40 {
             node.append();

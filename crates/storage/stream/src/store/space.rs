@@ -246,7 +246,7 @@ impl Space {
         if let Some(room) = room.filter(|room| *room < needed) {
             self.patience.failed();
             self.short = Some(format!(
-                "a file for streams needs {bytes} bytes beside {left_bytes} that are left to others, and the disk \
+                "a file for streams needs {bytes} bytes in addition to {left_bytes} that are left to others, and the disk \
                  has {room}"
             ));
             return;

@@ -57,7 +57,7 @@ fn changes(table: &mut Table) -> Vec<Change> {
 #[test]
 fn byte_is_appended_iff_it_is_the_next_one_of_an_open_stream() {
     let mut table = Table::default();
-    assert!(content(&mut table, 1, 0, 5).is_empty(), "nobody opened it");
+    assert!(content(&mut table, 1, 0, 5).is_empty(), "no writer opened it");
     assert_eq!(open(&mut table, How::Create, 1, 1), opened(0, 1));
     assert_eq!(content(&mut table, 1, 0, 5), 0..5);
     assert!(content(&mut table, 1, 0, 5).is_empty(), "a repeat");

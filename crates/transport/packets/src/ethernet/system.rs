@@ -160,15 +160,15 @@ pub struct Bits {
     pub either: [u8; 2],
 }
 
-/// Words beside a frame, `SKF_AD_OFF` and what is from there: its EtherType, its audience, its
-/// interface, whether a tag was taken off.
-const fn beside(at: u32) -> u32 {
+/// Ancillary words of a frame, `SKF_AD_OFF` and what is from there: its EtherType, audience,
+/// interface, and whether a tag was taken off.
+const fn ancillary(at: u32) -> u32 {
     (-0x1000_i32).cast_unsigned() + at
 }
-const ETHER_TYPE: u32 = beside(0);
-const AUDIENCE: u32 = beside(4);
-const INTERFACE: u32 = beside(8);
-const IS_TAGGED: u32 = beside(48);
+const ETHER_TYPE: u32 = ancillary(0);
+const AUDIENCE: u32 = ancillary(4);
+const INTERFACE: u32 = ancillary(8);
+const IS_TAGGED: u32 = ancillary(48);
 
 fn step(code: u32, when: u8, otherwise: u8, k: u32) -> sock_filter {
     sock_filter { code: u16::try_from(code).unwrap_or(0), jt: when, jf: otherwise, k }

@@ -117,7 +117,7 @@ mod tests {
         assert_eq!(order.release(FROM, 5), [[1]]);
         order.add(FROM, 7, vec![2]);
         order.add(FROM, 7, vec![3]);
-        assert!(order.release(FROM, 6).is_empty(), "behind what is under way");
+        assert!(order.release(FROM, 6).is_empty(), "behind what is in flight");
         order.add(NodeId(3), 1, vec![9]);
         assert_eq!(order.release(NodeId(3), 1), [[9]], "of another one");
         assert_eq!(order.release(FROM, 7), [[2], [3]]);

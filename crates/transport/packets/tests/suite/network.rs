@@ -91,11 +91,11 @@ fn a_sound_network_costs_nothing() {
     assert_eq!(world.to_one, 0);
 }
 
-/// [pkt-5] [pkt-7] Whoever has it repairs it: the leader is cut off behind its multicast.
+/// [pkt-5] [pkt-7] Any node that has it repairs it: the leader is cut off behind its multicast.
 #[test]
 fn an_acceptor_repairs_what_the_leader_cannot() {
     let mut world = World::new(4, Delivery::InOrder, 1);
-    // Node 2 hears nothing of the leader but tails that come later; nobody reaches the leader.
+    // Node 2 hears nothing of the leader but tails that come later; no node reaches the leader.
     world.cut_links = vec![(1, 2), (2, 1), (3, 1), (4, 1)];
     for _ in 0..20 {
         world.send(1, 3000);
@@ -165,8 +165,8 @@ fn what_two_ask_for_is_multicast_again() {
     assert_eq!(world.to_one, 3 + 3 + 1);
 }
 
-/// [pkt-8] Nobody is waited for: what was decided goes when room is needed, and who asks for it is
-/// told.
+/// [pkt-8] No node is waited for: what was decided goes when room is needed, and a peer that asks
+/// for it is told.
 #[test]
 fn what_went_is_said_to_be_gone() {
     let mut world = World::with(2, 1, |node| {

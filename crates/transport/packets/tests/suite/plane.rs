@@ -29,7 +29,7 @@ struct Weather {
     late: u64,
 }
 
-/// Nodes 1 to n, and what is under way between them.
+/// Nodes 1 to n, and what is in flight between them.
 struct World {
     now: u64,
     planes: BTreeMap<u32, Packets>,
@@ -287,7 +287,7 @@ fn a_way_is_up_when_probes_come_back_and_down_when_they_do_not() {
     assert_eq!(world.got(1, 2), [&b"now"[..], b"again"]);
 }
 
-/// [gap-2] A heartbeat overtakes proposals that wait for their pace. They are not missing: nobody
+/// [gap-2] A heartbeat overtakes proposals that wait for their pace. They are not missing: no node
 /// asks for them, and it is given out behind them all the same.
 #[test]
 fn what_waits_for_its_pace_is_not_missing() {
@@ -394,7 +394,7 @@ fn frames_arrive_in_order_and_once_whatever_the_network_does() {
         }
         world.run(100_000);
         for (node, sent) in sent {
-            // Those of the group reach whoever hears it: also frames that were for others.
+            // Those of the group reach each node that hears it: also frames that were for others.
             let mut got = world.got(1, node).iter();
             let missing = sent.iter().filter(|frame| !got.clone().any(|one| one == *frame)).count();
             assert!(
@@ -458,7 +458,7 @@ fn what_was_given_up_of_one_channel_frees_nothing_of_another() {
     assert_eq!(world.got(1, 2)[11..], [&b"group"[..], b"waits"]);
 }
 
-/// Whoever does not hear the group is reached at its own address.
+/// A node that does not hear the group is reached at its own address.
 #[test]
 fn the_group_is_used_for_those_who_hear_it() {
     let mut world = World::new(4, Reach::Group, Weather::default(), 1);
@@ -499,7 +499,7 @@ fn the_group_is_used_for_those_who_hear_it() {
     assert_eq!(world.got(1, 3).last(), Some(&frame));
 }
 
-/// [chain-1] What is for all leaves its sender once, comes to everybody in order, and is handed on
+/// [chain-1] What is for all leaves its sender once, comes to all in order, and is handed on
 /// by the others, to one node each.
 #[test]
 fn along_a_chain_each_node_sends_what_is_for_all_once() {
@@ -540,7 +540,7 @@ fn a_node_that_hands_nothing_on_becomes_the_last() {
     world.run(200_000);
     let hears = |world: &mut World, node| world.plane(1).link(NodeId(node)).unwrap().group.is_up();
     assert!((2..=4).all(|node| hears(&mut world, node)));
-    // 2 still answers everybody, but nothing of it reaches 3.
+    // 2 still answers all, but nothing of it reaches 3.
     world.cut.insert((2, 3));
     let mut slot = 0;
     let mut say = |world: &mut World| {
@@ -551,7 +551,7 @@ fn a_node_that_hands_nothing_on_becomes_the_last() {
         say(&mut world);
         world.run(100_000);
     }
-    // 2 and 3 are at the end, 4 in front, and everybody hears what is for all again.
+    // 2 and 3 are at the end, 4 in front, and each node hears what is for all again.
     assert!((2..=4).all(|node| hears(&mut world, node)));
     let before = world.plane(1).counters().frames_to_one;
     for _ in 0..20 {
@@ -690,7 +690,7 @@ fn frames_of_every_length_are_taken_or_refused() {
     assert_eq!(world.send(1, &[2], &[1]), [2]);
     // Its parts have to lie in the circle of a channel to one node.
     assert!(world.send(1, &[2], &vec![0; 17 << 20]).is_empty());
-    assert!(world.send(1, &[3], b"nobody").is_empty());
+    assert!(world.send(1, &[3], b"never").is_empty());
     world.run(1000);
     assert_eq!(world.got(1, 2), [&b""[..], &[1]]);
 }

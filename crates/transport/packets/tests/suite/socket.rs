@@ -272,7 +272,7 @@ fn messages_cross_loopback_by_unicast() {
 #[test]
 fn messages_cross_loopback_by_multicast() {
     let mut nodes: Vec<Node> = (1..=3).map(|id| Node::new(id, 1500, Time(0))).collect();
-    // A port that nobody has: groups of other tests on this machine are not heard.
+    // A port of its own: groups of other tests on this machine are not heard.
     let port = nodes[0].socket.local().port();
     let group = SocketAddr::from(([239, 255, 77, 77], port));
     for node in &mut nodes {

@@ -217,7 +217,7 @@ fn control(from: u32, to: u32, number: u64, body: &Body<'_>) -> Vec<u8> {
 }
 
 /// [pkt-5] [gap-4] A repair is taken if it is an original that is missing, once, and is no sign of
-/// life of whoever made the original.
+/// life of the node that made the original.
 #[test]
 fn a_repair_is_an_original_that_is_missing() {
     let mut world = World::new(3, Delivery::InOrder, 10);
@@ -254,7 +254,7 @@ fn a_repair_is_an_original_that_is_missing() {
 }
 
 /// [chain-1] A node hands on what is for the group, bit for bit, each number once, to who follows
-/// it in the newest chain that the datagrams' own sender has laid, and to nobody by an older one.
+/// it in the newest chain that the datagrams' own sender has laid, and to none by an older one.
 #[test]
 fn what_is_for_all_is_handed_on_once_along_the_newest_chain() {
     let mut world = World::new(4, Delivery::InOrder, 13);
@@ -281,13 +281,13 @@ fn what_is_for_all_is_handed_on_once_along_the_newest_chain() {
     assert_eq!(hears(&chain(1, 100, 7, &[3, 4, 2])), []);
     assert_eq!(hears(&originals[1]), [To::Node(NodeId(4))]);
     assert_eq!(hears(&originals[1]), [], "again");
-    // An older one, and that of somebody else.
+    // An older one, and that of another node.
     hears(&chain(1, 101, 6, &[3, 2, 4]));
     hears(&chain(2, 102, 9, &[3, 1]));
     assert_eq!(hears(&originals[2]), [To::Node(NodeId(4))]);
     hears(&chain(1, 103, 8, &[4, 3, 2]));
     assert_eq!(hears(&originals[3]), [To::Node(NodeId(2))]);
-    // The last one hands on to nobody, nor does who is in none; and nobody hands back.
+    // The last one hands nothing on, nor does a node that is in none; and none hands back.
     hears(&chain(1, 104, 9, &[2, 4, 3]));
     assert_eq!(hears(&originals[4]), []);
     hears(&chain(1, 105, 10, &[3, 1]));
@@ -421,7 +421,7 @@ fn a_challenge_introduces_who_answers_it() {
         assert_eq!(answer.to, To::Node(NodeId(2)));
         answer.bytes
     };
-    // Whom nobody allowed is not asked.
+    // A node that was not allowed is not asked.
     two.probe(NodeId(1), 1, Time(0));
     assert!(two.take_control().is_empty());
     two.allow(&members);

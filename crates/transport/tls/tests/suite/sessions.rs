@@ -331,7 +331,7 @@ fn hostile_bytes_at_any_point_of_a_handshake_break_nothing() {
             to.room().extend_from_slice(&bytes);
             let mut into = [0; 64];
             while let Taken::Some(count) = to.take(&mut into) {
-                assert!(count == 0, "nobody said anything");
+                assert!(count == 0, "no peer said anything");
                 if !to.holds_more() {
                     break;
                 }

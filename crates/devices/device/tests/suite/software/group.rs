@@ -35,15 +35,15 @@ pub(crate) struct Group {
     began: Instant,
 }
 
-pub(crate) fn settings(own: Address, everybody: Address) -> Settings {
+pub(crate) fn settings(own: Address, all: Address) -> Settings {
     Settings {
         group: 77,
         cells: CELLS,
         room: ROOM,
         form: Form::Udp,
         own,
-        everybody,
-        decisions: everybody,
+        everybody: all,
+        decisions: all,
         tap_frames: 4 * CELLS as usize,
     }
 }

@@ -57,12 +57,12 @@ impl Bad {
     pub(crate) fn new(seed: u64, trouble: Trouble) -> Self {
         let routes =
             |all: &[u8]| Routes::of(&all.iter().map(|last| address(*last)).collect::<Vec<_>>());
-        let everybody: Vec<u8> = (0..MEMBERS).map(station).collect();
+        let all_members: Vec<u8> = (0..MEMBERS).map(station).collect();
         let acceptor = |last| {
             let votes = routes(&[OWN]).unwrap();
             Acceptor::new(setup(last), votes, cells())
         };
-        let (proposals, decisions) = (routes(&everybody).unwrap(), routes(&[11]).unwrap());
+        let (proposals, decisions) = (routes(&all_members).unwrap(), routes(&[11]).unwrap());
         Self {
             dice: Dice::new(seed),
             trouble,

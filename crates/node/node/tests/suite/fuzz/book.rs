@@ -32,7 +32,7 @@ pub(crate) fn check(bytes: &[u8]) {
 fn open(folder: &Path) -> Identity<LockedFolder> {
     let home = LockedFolder::open(folder).expect("it is there");
     // It is a hint: the node starts with any content.
-    Identity::open(home, &Expected::default()).expect("a book stops nobody")
+    Identity::open(home, &Expected::default()).expect("a book never stops a start")
 }
 
 fn read(folder: &Path, bytes: &[u8]) {
@@ -43,7 +43,7 @@ fn read(folder: &Path, bytes: &[u8]) {
         Some(why) => {
             assert!(!why.is_empty());
             let founding = &identity.founding().members;
-            assert_eq!(book, AddressBook::founded(founding), "nobody else is believed");
+            assert_eq!(book, AddressBook::founded(founding), "no other source is believed");
         }
         None => assert_eq!(book.check(), Ok(())),
     }

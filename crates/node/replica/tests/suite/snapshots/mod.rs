@@ -265,7 +265,7 @@ fn an_operator_is_told_if_the_base_cannot_be_replaced() {
         answer = cluster.replica_mut(node).take_snapshot_answer();
         answer.is_some()
     });
-    assert!(answered, "whoever asked waits for ever");
+    assert!(answered, "the caller waits for ever");
     cluster.disk(node).clear_faults();
     let why = answer.unwrap().unwrap_err();
     assert!(why.contains("base"), "{why}");

@@ -143,7 +143,7 @@ impl Client {
             match self.try_open(group, node) {
                 Heard::Done(_, Done::Opened { stream, at }) => {
                     assert!(at >= self.acknowledged, "{at}: acknowledged bytes are lost");
-                    assert!(at <= self.given, "{at}: bytes that nobody gave");
+                    assert!(at <= self.given, "{at}: bytes that no client gave");
                     (self.at, self.first, self.given) = (Some((node, stream)), at, at);
                     self.acknowledged = at;
                     true
@@ -788,7 +788,7 @@ fn what_clients_gave_and_nobody_decides_is_told() {
         status.streams.stopped
     };
     group.run_ms(10_000);
-    assert_eq!(stopped(&group), None, "nobody waits");
+    assert_eq!(stopped(&group), None, "no writer waits");
     let others = ALL.into_iter().filter(|other| *other != node);
     others.clone().for_each(|other| group.crash(other));
     client.give(&mut group, 6_000);

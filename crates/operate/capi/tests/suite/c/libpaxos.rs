@@ -553,10 +553,10 @@ fn an_acceptor_does_not_run_twice() {
     let _first = group.started(&built, &["acceptor", "0", "CONF"]);
     let mut second = group.start(&built, &["acceptor", "0", "CONF"]);
     assert_eq!(second.line(), "not started");
-    let mut nobody = group.start(&built, &["acceptor", "1", "CONF"]);
-    assert_eq!(nobody.line(), "not started");
-    let mut nobody = group.start(&built, &["proposer", "0", "CONF"]);
-    assert_eq!(nobody.line(), "not started");
+    let mut refused = group.start(&built, &["acceptor", "1", "CONF"]);
+    assert_eq!(refused.line(), "not started");
+    let mut refused = group.start(&built, &["proposer", "0", "CONF"]);
+    assert_eq!(refused.line(), "not started");
 }
 
 /// In memory: who stops well and comes back goes on; the others did not wait.

@@ -48,7 +48,7 @@ fn an_attached_program_does_all_that_a_node_does() {
     program.deliver_from(Cursor::At(3)).expect("attached");
     assert_eq!(next(&program).expect("held").0, 3);
     assert_eq!(program.trim_and_wait(3, PATIENCE), Ok(3));
-    program.deliver_from(Cursor::At(2)).expect("nobody knows yet");
+    program.deliver_from(Cursor::At(2)).expect("not known yet");
     let failed = next(&program).expect_err("forgotten");
     assert_eq!(failed.code, Code::Trimmed);
     assert!(failed.detail.contains("slot 2 ") && failed.detail.contains("is 3"));
@@ -155,7 +155,7 @@ fn a_slow_program_holds_up_nobody() {
         }
     };
     assert_eq!(failed.code, Code::Trimmed);
-    assert!(last < 50, "no more was under way than a window: {last}");
+    assert!(last < 50, "no more was in flight than a window: {last}");
 }
 
 /// A program outlives the node that it is attached to, and a restart of it.
@@ -169,7 +169,7 @@ fn an_attached_program_waits_for_its_node() {
     assert_eq!(submit(&program, b"one"), Ok(1));
     node.close().expect("ends well");
     let (tell, told) = std::sync::mpsc::channel();
-    let done = Box::new(move |outcome| tell.send(outcome).expect("somebody listens"));
+    let done = Box::new(move |outcome| tell.send(outcome).expect("the test listens"));
     program.submit(b"two", done).expect("taken");
     let node = start(folder.path(), &[("listen", &at)]);
     assert_eq!(next(&program).expect("held").0, 1);
@@ -180,7 +180,7 @@ fn an_attached_program_waits_for_its_node() {
         if let Ok(outcome) = told.try_recv() {
             break outcome;
         }
-        assert!(Instant::now() < until, "nobody is told");
+        assert!(Instant::now() < until, "no program is told");
     };
     assert_eq!(outcome, Ok(2));
     node.close().expect("ends well");
@@ -189,16 +189,16 @@ fn an_attached_program_waits_for_its_node() {
 #[test]
 fn without_a_node_there_is_an_outcome_all_the_same() {
     let port = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    let nobody = port.local_addr().expect("bound").to_string();
+    let closed = port.local_addr().expect("bound").to_string();
     drop(port);
     let short = [("start-wait-ms", "50")];
-    let failed = Handle::attach(options(&nobody, &short)).err().expect("nobody is there");
+    let failed = Handle::attach(options(&closed, &short)).err().expect("no node is there");
     assert_eq!(failed.code, Code::Timeout);
-    assert!(failed.detail.contains(&nobody), "{failed:?}");
-    let program = attach(&nobody, &[("start-wait-ms", "0"), ("request-ms", "100")]);
-    let failed = submit(&program, b"x").expect_err("nobody is there");
+    assert!(failed.detail.contains(&closed), "{failed:?}");
+    let program = attach(&closed, &[("start-wait-ms", "0"), ("request-ms", "100")]);
+    let failed = submit(&program, b"x").expect_err("no node is there");
     assert_eq!(failed.code, Code::Unavailable, "it was never sent");
-    let failed = program.status(Duration::from_millis(50)).expect_err("nobody is there");
+    let failed = program.status(Duration::from_millis(50)).expect_err("no node is there");
     assert!(matches!(failed.code, Code::Unavailable | Code::Timeout), "{failed:?}");
     program.close().expect("ends");
 }

@@ -40,7 +40,7 @@ fn submit(handle: &Handle, value: &[u8]) -> Result<u64, Failed> {
 
 /// The next value, or why there is none.
 fn next(handle: &Handle) -> Result<(u64, Arc<[u8]>), Failed> {
-    let turn = handle.turn().expect("nobody else");
+    let turn = handle.turn().expect("no other turn");
     let until = Instant::now() + PATIENCE;
     loop {
         turn.hush();
@@ -58,7 +58,7 @@ fn next(handle: &Handle) -> Result<(u64, Arc<[u8]>), Failed> {
 
 /// Returns whether there is no value now; a thread that waits for a completion is woken.
 fn is_quiet(handle: &Handle) -> bool {
-    let turn = handle.turn().expect("nobody else");
+    let turn = handle.turn().expect("no other turn");
     turn.hush();
     loop {
         match turn.next_event(true) {
@@ -178,7 +178,7 @@ fn open_submits_are_bounded() {
     let mut taken = 0;
     let failed = loop {
         let tell = tell.clone();
-        let done = Box::new(move |outcome| tell.send(outcome).expect("somebody listens"));
+        let done = Box::new(move |outcome| tell.send(outcome).expect("the test listens"));
         match node.submit(b"x", done) {
             Ok(()) => taken += 1,
             Err(failed) => break failed,
@@ -210,7 +210,7 @@ fn values_of_one_bundle_stand_one_behind_the_other() {
     let node = start(folder.path(), &[("held-max", "10000"), ("value-max", "3000")]);
     let (tell, told) = channel();
     // Within a callback all are gathered until it is over.
-    let turn = node.turn().expect("nobody else");
+    let turn = node.turn().expect("no other turn");
     for number in 0..4_u8 {
         let tell = tell.clone();
         let done = Box::new(move |outcome| tell.send((number, outcome)).expect("listens"));
@@ -223,7 +223,7 @@ fn values_of_one_bundle_stand_one_behind_the_other() {
     let until = Instant::now() + PATIENCE;
     while outcomes.len() < 4 {
         assert!(Instant::now() < until, "some are told nothing");
-        let turn = node.turn().expect("nobody else");
+        let turn = node.turn().expect("no other turn");
         turn.hush();
         while let Event::Completed(done, outcome) = turn.next_event(false) {
             done(outcome);
@@ -265,7 +265,7 @@ fn a_program_goes_elsewhere_while_it_is_delivered_a_value() {
         assert_eq!(submit(&node, b"x"), Ok(slot));
     }
     node.deliver_from(Cursor::At(2)).expect("held");
-    let turn = node.turn().expect("nobody else");
+    let turn = node.turn().expect("no other turn");
     assert_eq!(node.turn().err().expect("one at a time").code, Code::InUse);
     let mut passed = Vec::new();
     while let Event::Value { slot, epoch, .. } = turn.next_event(true) {
@@ -283,9 +283,9 @@ fn a_program_goes_elsewhere_while_it_is_delivered_a_value() {
 fn a_node_that_starts_says_so_and_can_be_closed() {
     let folder = tempfile::tempdir().expect("a folder");
     let port = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    let nobody = port.local_addr().expect("bound");
+    let closed = port.local_addr().expect("bound");
     drop(port);
-    let cluster = format!("1={nobody},2=127.0.0.1:0");
+    let cluster = format!("1={closed},2=127.0.0.1:0");
     let cluster = [("node", "2"), ("cluster", &*cluster)];
     let waits = [&cluster[..], &[("start-wait-ms", "0")]].concat();
     let node = start(folder.path(), &waits);

@@ -151,7 +151,7 @@ fn nodes_of_another_cluster_or_version_are_refused() {
     let program = attach(&format!("{own},{other}"), &[("request-ms", "300")]);
     program.deliver_from(Cursor::Oldest).expect("attached");
     let (tell, told) = std::sync::mpsc::channel();
-    let done = Box::new(move |outcome| tell.send(outcome).expect("somebody listens"));
+    let done = Box::new(move |outcome| tell.send(outcome).expect("the test listens"));
     program.trim(1, done).expect("taken");
     let failed = next(&program).expect_err("another cluster");
     assert_eq!(failed.code, Code::Refused);

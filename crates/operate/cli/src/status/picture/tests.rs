@@ -228,9 +228,9 @@ cluster ab (durable, store lsm, era 4): no leader
     // No time passed: no rate is known, and nothing is divided by it.
     rates.look(&lone, Duration::ZERO);
     assert!(drawn(&lone, &rates).contains("0 slots decided, 0/s ▁\n"));
-    let nobody = ClusterView::new(Vec::new());
+    let empty = ClusterView::new(Vec::new());
     let expected = "cluster unknown: no leader\n0 slots decided\n";
-    assert_eq!(drawn(&nobody, &Rates::default()), expected);
+    assert_eq!(drawn(&empty, &Rates::default()), expected);
 }
 
 #[test]

@@ -36,7 +36,7 @@ pub(super) fn lines(
         seen.extend(chosen(now, right));
         seen.push(plain(""));
         seen.extend(elections::lines(now, history, right));
-        return beside(told, seen, left.cells);
+        return side_by_side(told, seen, left.cells);
     }
     let mut lines = told(app, now, history, canvas);
     let mut rest = Vec::new();
@@ -64,7 +64,11 @@ fn told(app: &App, now: &Now<'_>, history: &History, canvas: Canvas) -> Vec<Line
 }
 
 /// Two columns as one.
-fn beside(left: Vec<Line<'static>>, right: Vec<Line<'static>>, cells: usize) -> Vec<Line<'static>> {
+fn side_by_side(
+    left: Vec<Line<'static>>,
+    right: Vec<Line<'static>>,
+    cells: usize,
+) -> Vec<Line<'static>> {
     let count = left.len().max(right.len());
     let (mut left, mut right) = (left.into_iter(), right.into_iter());
     (0..count)

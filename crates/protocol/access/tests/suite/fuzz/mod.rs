@@ -37,7 +37,7 @@ fn packed(table: &[Command], commands: &[Command]) -> Vec<u8> {
 fn seeds() -> Vec<Seed> {
     let ann = || set("ann", Some(Role::Admin), Password::None);
     let bob = || set("bob", Some(Role::Reader), hash());
-    let nobody = || set("default", Some(Role::Reader), Password::None);
+    let default = || set("default", Some(Role::Reader), Password::None);
     let remove = |name: &str| Command::Remove { name: name.to_owned() };
     let all: [(&str, Vec<Command>, Vec<Command>); 5] = [
         ("nobody", vec![], vec![]),
@@ -45,7 +45,7 @@ fn seeds() -> Vec<Seed> {
         ("the-last", vec![ann()], vec![remove("ann"), Command::Open]),
         (
             "changed",
-            vec![ann(), bob(), nobody()],
+            vec![ann(), bob(), default()],
             vec![
                 set("bob", Some(Role::Operator), Password::Keep),
                 set("bob", None, Password::None),
@@ -55,7 +55,7 @@ fn seeds() -> Vec<Seed> {
         (
             "by-password",
             vec![set("default", Some(Role::Admin), hash())],
-            vec![set("default", None, Password::None), nobody()],
+            vec![set("default", None, Password::None), default()],
         ),
     ];
     let seed = |(name, table, commands): (&str, Vec<Command>, Vec<Command>)| Seed {

@@ -115,6 +115,6 @@ fn it_comes_to_rest_and_nobody_starves() {
         assert!(measured.commands > 0, "{}", scenario.name);
         let (typical, worst) = (measured.latency_ms(0.5), measured.latency_ms(1.0));
         let most = typical * 12.0 + 2_500.0;
-        assert!(worst <= most, "{}: {worst} ms beside {typical} ms", scenario.name);
+        assert!(worst <= most, "{}: {worst} ms against {typical} ms", scenario.name);
     }
 }

@@ -307,9 +307,9 @@ fn submit(client: &mut Machine, tag: u64) {
     client.submit(tag, commands.into_iter()).unwrap();
 }
 
-/// Runs until `count` batches are reported as executed, with some in flight; `beside` is the test's
-/// interference.
-fn run(group: &mut Group, count: u64, mut beside: impl FnMut(&mut Group)) -> Counts {
+/// Runs until `count` batches are reported as executed, with some in flight; `interfere` is
+/// called in each turn.
+fn run(group: &mut Group, count: u64, mut interfere: impl FnMut(&mut Group)) -> Counts {
     let mut client = client(group);
     let (mut submitted, mut told) = (0, 0);
     while told < count {
@@ -317,7 +317,7 @@ fn run(group: &mut Group, count: u64, mut beside: impl FnMut(&mut Group)) -> Cou
             submit(&mut client, submitted);
             submitted += 1;
         }
-        beside(group);
+        interfere(group);
         group.turn(&mut client);
         group.check(&mut client, &mut told);
         assert!(group.now < 20_000_000, "stuck at {told}: {client:?}");

@@ -237,7 +237,7 @@ impl Driver {
         mut state: MutexGuard<'a, State>,
         at_most: Option<Duration>,
     ) -> MutexGuard<'a, State> {
-        const SOUND: &str = "nobody panics while it is held";
+        const SOUND: &str = "no thread panics while it is held";
         state.driver_waits = true;
         let work = &self.shared.work;
         let mut state = match at_most {

@@ -237,7 +237,7 @@ fn what_is_forgotten_gives_its_memory_and_its_chunks_back() {
     assert_eq!((shop.store.used_bytes(), shop.store.dirty_bytes()), (0, 0));
     let left = shop.store.file_bytes();
     assert!(left > files / 4 * 3, "{left} of {files}: likely to be used");
-    // Nobody takes a chunk any more.
+    // No writer takes a chunk any more.
     let quiet = (1..=1 << 20).find(|_| {
         shop.turn();
         shop.store.file_bytes() < files / 2

@@ -114,8 +114,8 @@ impl Shop {
         self.turn() || !self.disk.pending().is_empty()
     }
 
-    /// So many bytes from a position on are held, and are right. Millions of bytes tell nobody
-    /// anything.
+    /// So many bytes from a position on are held, and are right. Millions of bytes tell a reader
+    /// nothing.
     pub(crate) fn expect(&mut self, stream: StreamName, position: u64, length: u64) {
         let held = self.store.held_to(stream, position);
         assert!(

@@ -28,7 +28,7 @@ pub(crate) fn check(bytes: &[u8]) {
     read(&sealed);
     let first = endpoint.handle(&sealed, Time(2));
     settle(&mut endpoint);
-    // Nothing is taken twice but a probe of somebody who was not introduced.
+    // Nothing is taken twice but a probe of a peer that was not introduced.
     let second = endpoint.handle(&sealed, Time(3));
     assert!(first.is_err() || second == Err(Refusal::Repeated), "{first:?}, {second:?}");
     // The same as the original in an envelope of a member.

@@ -4,7 +4,7 @@ use quorate_packets::socket::reach::{BYTES, COUNT_MAX, Counts, SENDERS_MAX, data
 
 const TOKEN: u64 = 7;
 
-/// As they are, and as somebody who knows the token could send them.
+/// As they are, and as a sender that knows the token could send them.
 pub(crate) fn check(bytes: &[u8]) {
     let mut counts = Counts::new(TOKEN);
     let mut noted: u64 = 0;

@@ -56,7 +56,7 @@ fn an_interface_without_ethernet_is_refused() {
     });
 }
 
-/// Rights belong to a thread: it ends, and nobody else misses them.
+/// Rights belong to a thread: it ends, and no other thread misses them.
 #[test]
 fn without_the_right_it_says_which() {
     let bind = || {

@@ -86,8 +86,8 @@ fn longer_frames_need_a_longer_mtu() {
     });
 }
 
-/// A bridge with three cables; who joined hears the group, who did not does not, and nobody hears
-/// himself.
+/// A bridge with three cables; a host that joined hears the group, the others do not, and none
+/// hears itself.
 #[test]
 fn a_group_reaches_all_who_joined() {
     alone("frames::a_group_reaches_all_who_joined", || {
@@ -117,7 +117,7 @@ fn a_group_reaches_all_who_joined() {
             let parts: Vec<_> = heard.into_iter().map(|(_, part)| part).collect();
             assert!(parts.len() == 64 && parts.concat() == run);
         }
-        // Everybody else hears only what comes behind it.
+        // All others hear only what comes behind it.
         assert_eq!(two.send(one.local(), b"end", 3).unwrap(), Sent::All);
         assert_eq!(hear(one, 1), [(two.local(), b"end".to_vec())]);
         assert_eq!(one.send(two.local(), b"end", 3).unwrap(), Sent::All);

@@ -44,7 +44,7 @@ fn frames_come_as_they_were_sent() {
         assert_eq!(right.receive(&mut buffer).unwrap(), None);
         assert!(left.send(&frame(B, 60)).unwrap());
         assert_eq!(right.receive(&mut buffer).unwrap(), Some(&frame(B, 60)[..]));
-        // Who hears nothing hears nothing, and nobody hears himself.
+        // Who hears nothing hears nothing, and no socket hears itself.
         let mut back = frame(A, 60);
         back[6..12].copy_from_slice(&B.0);
         assert!(right.send(&back).unwrap());

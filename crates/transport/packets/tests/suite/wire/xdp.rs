@@ -1,4 +1,4 @@
-//! AF_XDP beside the packet socket: the same frames, and what happens when it is taken away.
+//! AF_XDP against the packet socket: the same frames, and what happens when it is taken away.
 
 use std::process::Command;
 
@@ -139,8 +139,8 @@ fn the_second_is_refused_until_the_first_is_gone() {
     });
 }
 
-/// Where the device does not write the frames itself it is not taken unless somebody says so; nor
-/// where they do not fit.
+/// Where the device does not write the frames itself it is not taken unless it is asked for;
+/// nor where they do not fit.
 #[test]
 fn it_is_not_taken_where_it_would_be_no_gain() {
     alone("xdp::it_is_not_taken_where_it_would_be_no_gain", || {
@@ -158,7 +158,7 @@ fn it_is_not_taken_where_it_would_be_no_gain() {
     });
 }
 
-/// Whoever runs the machine may take the program away: frames go on the usual way.
+/// The machine's operator may take the program away: frames go on the usual way.
 #[test]
 fn it_goes_on_without_a_program_that_was_taken_away() {
     alone("xdp::it_goes_on_without_a_program_that_was_taken_away", || {

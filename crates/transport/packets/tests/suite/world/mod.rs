@@ -63,7 +63,7 @@ pub(crate) struct World {
     pub(crate) cut_links: Vec<(u32, u32)>,
     /// What the common link carries to the group; the rest is lost to all.
     pub(crate) bottleneck: Option<Bucket>,
-    /// One node loses so many of a thousand, beside everybody's.
+    /// One node loses so many of a thousand, in addition to what all nodes lose.
     pub(crate) loser: Option<(u32, u64)>,
     /// Datagrams to the group, and to single nodes.
     pub(crate) to_group: usize,
@@ -125,7 +125,7 @@ impl World {
         world
     }
 
-    /// Everybody shakes hands with everybody.
+    /// Each node shakes hands with each other one.
     pub(crate) fn greet_all(&mut self) {
         let ids: Vec<u32> = self.nodes.keys().copied().collect();
         for &from in &ids {
@@ -231,7 +231,7 @@ impl World {
         }
     }
 
-    /// Runs until nothing flies and nobody waits for anything, or until `until`.
+    /// Runs until nothing flies and no node waits for anything, or until `until`.
     pub(crate) fn run_to(&mut self, until: Time) {
         for turn in 0.. {
             assert!(turn < TURNS_MAX, "the group does not settle");
