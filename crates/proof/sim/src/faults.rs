@@ -423,14 +423,14 @@ impl Settings {
     /// # Panics
     /// The terms do not fit the nodes.
     pub fn founding(&self) -> Configuration {
-        let nodes: Vec<NodeId> = (0..self.nodes).map(crate::node::id).collect();
+        let nodes: Vec<NodeId> = (0..self.nodes).map(crate::ids::id).collect();
         let founding = self.terms.configuration(&nodes, self.class);
         founding.expect("terms are drawn to fit")
     }
 
     /// Returns whether this node is an auxiliary.
     pub fn is_auxiliary(&self, index: usize) -> bool {
-        self.terms.auxiliaries.contains(&crate::node::id(index))
+        self.terms.auxiliaries.contains(&crate::ids::id(index))
     }
 
     /// Nodes that may forget their votes in one run.
@@ -499,7 +499,7 @@ fn draw_terms(seed: u64, nodes: usize, class: Class) -> Terms {
         terms.rule = QuorumRule::Flexible { phase1, phase2 };
     }
     if spared {
-        let all = (0..nodes).map(crate::node::id);
+        let all = (0..nodes).map(crate::ids::id);
         terms.auxiliaries = all.skip(nodes / 2 + 1).collect();
     }
     terms

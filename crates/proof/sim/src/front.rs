@@ -13,7 +13,7 @@ use quorate_replica::{
 };
 use quorate_stream::{Done, How, Name, Writer};
 
-use crate::{workload::content, world::classes};
+use crate::workload::{content, frame_client::increment};
 
 /// Request of a client of streams.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -280,6 +280,11 @@ impl StreamSide {
     }
 }
 
+/// Returns the command of a client that asks for another class.
+pub(crate) fn class_command(number: u64) -> Vec<u8> {
+    increment(&format!("class.{number}"))
+}
+
 /// Notification of clients of [`ClassSide`] about their commands, by number.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Told {
@@ -301,7 +306,7 @@ impl ClassSide {
 
     /// Requests to be notified `early`, or when it lasts.
     pub(crate) fn ask(&mut self, number: u64, early: bool, requests: &mut dyn Requests) {
-        let (tag, command) = (Tag(Self::TAGS | number), classes::command(number));
+        let (tag, command) = (Tag(Self::TAGS | number), class_command(number));
         // A refused client gets no notification.
         let _ = match early {
             true => requests.write_early(tag, &command),

@@ -18,6 +18,7 @@ mod event;
 pub mod faults;
 pub mod front;
 pub mod history;
+mod ids;
 pub mod network;
 pub mod node;
 pub mod report;

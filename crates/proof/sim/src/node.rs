@@ -52,6 +52,8 @@ use quorate_replica::{
 use quorate_stream::store::Layout;
 use quorate_wire::{Join, RefusalCode};
 
+use crate::ids::hash;
+pub use crate::ids::id;
 use crate::{
     clock::Clock,
     device::Device,
@@ -106,17 +108,6 @@ pub struct Tap {
     rotten: Rc<Cell<bool>>,
     /// A scrub reads its files.
     scrubbed: bool,
-}
-
-/// Hashes a command or a reply for the checkers.
-pub(crate) fn hash(bytes: &[u8]) -> u64 {
-    let mut state = bytes.len() as u64;
-    for chunk in bytes.chunks(8) {
-        let mut word = [0; 8];
-        word[..chunk.len()].copy_from_slice(chunk);
-        state = crate::dice::mix(state ^ u64::from_le_bytes(word)).wrapping_add(1);
-    }
-    state
 }
 
 impl StateMachine for Tap {
@@ -832,11 +823,6 @@ pub fn wanted(settings: &Settings, node: NodeId) -> Wanted {
         store_default: "memory".to_owned(),
         terms: settings.terms.clone(),
     }
-}
-
-/// Returns the id of a node in the world's list.
-pub fn id(index: usize) -> NodeId {
-    NodeId(u32::try_from(index + 1).expect("a handful of nodes"))
 }
 
 /// Capacities of the replica's queues.

@@ -21,6 +21,7 @@ mod operators;
 mod releases;
 mod scene;
 mod scrubs;
+mod sides;
 mod small_files;
 mod strays;
 mod streams;
@@ -28,9 +29,7 @@ mod turn;
 
 use quorate_core::time::Time;
 
-use self::{
-    chaos::Chaos, datagrams::Flights, devices::Frames, operators::Operators, streams::Streaming,
-};
+use self::sides::{Chaos, Flights, Frames, Operators, Streaming};
 pub(crate) use crate::event::Event;
 use crate::{
     air,
@@ -39,6 +38,7 @@ use crate::{
     dice::Dice,
     event::Schedule,
     faults::{Fault, Settings},
+    ids::name,
     network::Network,
     node::{Arrival, Node},
     steps::Steps,
@@ -415,9 +415,4 @@ impl World {
     pub fn has(&self, fault: Fault) -> bool {
         self.settings.faults.iter().any(|(kind, _)| *kind == fault)
     }
-}
-
-/// Returns a node's name in the trace.
-pub(crate) fn name(node: usize) -> String {
-    format!("n{}", node + 1)
 }

@@ -13,7 +13,7 @@ use quorate_wire::frame_clients::{Name, Stand};
 use crate::{
     check::{Verdict, Violation, exactly_once::ExactlyOnce},
     dice::Dice,
-    node::hash,
+    ids::hash,
 };
 
 /// Request to a node.

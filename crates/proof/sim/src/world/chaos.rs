@@ -5,75 +5,13 @@ use quorate_log::disk::{Family, Source as _};
 
 use super::{Event, World, name};
 use crate::{
-    dice::Dice,
     disk::old_blocks,
-    faults::{Fault, Losses, Settings},
+    faults::Fault,
     node::{Arrival, StoreDisk},
 };
 
 /// Log writes that do not rot: more than can be in flight ([model-3]).
 pub(super) const NEWEST_WRITES: usize = 8;
-
-/// Faults that may still happen.
-pub(super) struct Chaos {
-    /// Faults still happen.
-    goes_on: bool,
-    /// Nodes that may forget their votes in this run.
-    may_forget: Vec<bool>,
-    /// For the disks of services alone.
-    store_dice: Dice,
-    /// For processes that stand still in the midst of a turn.
-    stall_dice: Dice,
-    /// For operators who want scrubs.
-    pub(super) scrub_dice: Dice,
-    /// For writes to wrong places, and small files that rot.
-    pub(super) stray_dice: Dice,
-    /// For disks that lose the end of a log.
-    pub(super) lie_dice: Dice,
-    /// For who asks for another class than the group's.
-    pub(super) class_dice: Dice,
-}
-
-impl Chaos {
-    pub(super) fn new(settings: &Settings, dice: &mut Dice) -> Self {
-        let mut may_forget = vec![false; settings.nodes + settings.spares];
-        let beyond = settings.losses == Losses::Beyond;
-        for _ in 0..settings.budget() {
-            may_forget[dice.index(settings.nodes)] = true;
-        }
-        may_forget.iter_mut().for_each(|may| *may |= beyond);
-        Self {
-            goes_on: true,
-            may_forget,
-            store_dice: Dice::new(!settings.seed),
-            stall_dice: Dice::new(!settings.seed ^ 0x5374_616c_6c73),
-            scrub_dice: Dice::new(!settings.seed ^ 0x5363_7275_6273),
-            stray_dice: Dice::new(!settings.seed ^ 0x5374_7261_7973),
-            lie_dice: Dice::new(!settings.seed ^ 0x4c69_6573),
-            class_dice: Dice::new(!settings.seed ^ 0x436c_6173),
-        }
-    }
-
-    /// Returns whether faults still happen.
-    pub(super) fn goes_on(&self) -> bool {
-        self.goes_on
-    }
-
-    /// Returns whether any node may forget its votes in this run.
-    pub(super) fn forgets(&self) -> bool {
-        self.may_forget.contains(&true)
-    }
-
-    /// Returns whether this node may forget its votes.
-    pub(super) fn may_forget(&self, node: usize) -> bool {
-        self.may_forget[node]
-    }
-
-    /// Lets a node forget, as a test sets its folder back.
-    pub(super) fn let_forget(&mut self, node: usize) {
-        self.may_forget[node] = true;
-    }
-}
 
 impl World {
     /// Causes a fault of this kind, and plans the next one.

@@ -8,15 +8,10 @@ use quorate_node::host::ClientSide as _;
 use super::{Event, World};
 use crate::{
     check::{Verdict, classes::index, is_quorum},
-    front::Told,
-    node::{Arrival, hash},
-    workload::frame_client::increment,
+    front::{Told, class_command},
+    ids::hash,
+    node::Arrival,
 };
-
-/// Returns the command for the service.
-pub(crate) fn command(number: u64) -> Vec<u8> {
-    increment(&format!("class.{number}"))
-}
 
 impl World {
     /// Plans the next request, if this run has any.
@@ -44,7 +39,7 @@ impl World {
         self.counts.class_asked += 1;
         let number = self.counts.class_asked;
         let losses = self.losses();
-        self.watch.classes().asked(hash(&command(number)), losses);
+        self.watch.classes().asked(hash(&class_command(number)), losses);
         let early = self.settings.class == Class::Durable;
         let life = self.nodes[node].life;
         self.arrive(node, life, Arrival::Class { number, early });
@@ -84,7 +79,7 @@ impl World {
             match told {
                 Told::InMemory(number, slot) => {
                     self.counts.class_early += 1;
-                    let command = hash(&command(number));
+                    let command = hash(&class_command(number));
                     let configuration = replica.node().configuration();
                     let vote = replica.node().acceptor().vote(slot).map(|vote| vote.value);
                     let has = |voter: &Voter| {
@@ -102,7 +97,7 @@ impl World {
                 }
                 Told::Executed(number) if self.settings.class == Class::Volatile => {
                     self.counts.class_lasting += 1;
-                    let command = hash(&command(number));
+                    let command = hash(&class_command(number));
                     let configuration = replica.node().configuration();
                     self.watch.classes().lasts(command, configuration)?;
                 }

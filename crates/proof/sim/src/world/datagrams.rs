@@ -7,33 +7,8 @@ use quorate_core::{
 use quorate_packets::endpoint::To;
 use quorate_packets::plane::{Carrier as By, Reach, packets::Left};
 
-use super::{Event, World, name};
-use crate::{
-    dice::Dice,
-    network::{Carrier, Weather},
-    side::Side,
-};
-
-/// State of datagrams in flight.
-pub(super) struct Flights {
-    /// For datagrams alone.
-    dice: Dice,
-    /// Nodes that do not receive from the group.
-    deaf: Vec<bool>,
-}
-
-impl Flights {
-    pub(super) fn new(seed: u64, nodes: usize) -> Self {
-        Self { dice: Dice::new(!seed ^ 0x466c_6967_6874_7321), deaf: vec![false; nodes] }
-    }
-
-    fn reach(weather: &Weather) -> Option<Reach> {
-        match weather.carrier {
-            Carrier::Packets { reach } => Some(reach),
-            Carrier::Streams | Carrier::Datagrams => None,
-        }
-    }
-}
+use super::{Event, World, name, sides::Flights};
+use crate::side::Side;
 
 impl World {
     /// Gives a process that runs from now on a plane of packets, where they are the carrier.

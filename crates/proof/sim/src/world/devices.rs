@@ -1,8 +1,6 @@
 //! Frames between devices: each flies by itself, and reaches a device whether its owner lives or
 //! not.
 
-use std::collections::VecDeque;
-
 use quorate_core::record::Class;
 use quorate_node::host::Host as _;
 
@@ -15,19 +13,6 @@ use crate::{
 
 /// Frames that strangers may send again.
 const SENT_MAX: usize = 2048;
-
-/// State of frames of devices.
-pub(super) struct Frames {
-    pub(super) dice: Dice,
-    /// Frames sent before, for strangers to replay.
-    sent: VecDeque<Vec<u8>>,
-}
-
-impl Frames {
-    pub(super) fn new(seed: u64) -> Self {
-        Self { dice: Dice::new(!seed ^ 0x4672_616d_6573_2121), sent: VecDeque::new() }
-    }
-}
 
 impl World {
     /// Makes a process that runs from now on the owner of its node's device.

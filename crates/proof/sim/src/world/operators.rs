@@ -16,32 +16,8 @@ use quorate_replica::group::{
 use super::{Event, World, name};
 use crate::{
     check::{Verdict, Violation},
-    dice::Dice,
-    faults::Settings,
     node::{Arrival, id},
 };
-
-/// The operators' side of a run.
-#[derive(Debug)]
-pub(super) struct Operators {
-    /// Separate dice, so that seeds without operators stay what they were.
-    dice: Dice,
-    asked: u64,
-    /// Request that a scenario waits for, and the answer to it.
-    awaited: Option<u64>,
-    answer: Option<Result<Answer, Refused>>,
-}
-
-impl Operators {
-    pub(super) fn new(settings: &Settings) -> Self {
-        Self {
-            dice: Dice::new(settings.seed ^ 0x4f70_6572_6174_6f72),
-            asked: 0,
-            awaited: None,
-            answer: None,
-        }
-    }
-}
 
 impl World {
     /// Plans the next action of an operator, if there are any in this run.

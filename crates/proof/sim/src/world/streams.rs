@@ -7,24 +7,10 @@ use quorate_replica::{front::ConnectionId, stream_front::StreamTag, testing::Hea
 use super::{Event, World};
 use crate::{
     check::{Verdict, Violation},
-    dice::Dice,
     faults::Fault,
     front::{Ask, Note},
     workload::streams::{Load, Role, Streamer},
 };
-
-/// The clients of byte streams, and what is drawn for them.
-pub(crate) struct Streaming {
-    /// Separate dice, so that seeds without streams stay what they were.
-    pub(crate) dice: Dice,
-    tags: u64,
-}
-
-impl Streaming {
-    pub(crate) fn new(seed: u64) -> Self {
-        Self { dice: Dice::new(seed ^ 0x5374_7265_616d_6572), tags: 0 }
-    }
-}
 
 impl World {
     /// Starts the run's clients of streams.

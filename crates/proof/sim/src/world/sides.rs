@@ -1,0 +1,142 @@
+//! What a run keeps of each of its sides between events: dice of their own, and counts.
+
+use std::collections::VecDeque;
+
+use quorate_packets::plane::Reach;
+use quorate_replica::group::asking::{Answer, Refused};
+
+use crate::{
+    dice::Dice,
+    faults::{Losses, Settings},
+    network::{Carrier, Weather},
+};
+
+/// Faults that may still happen.
+pub(super) struct Chaos {
+    /// Faults still happen.
+    pub(super) goes_on: bool,
+    /// Nodes that may forget their votes in this run.
+    pub(super) may_forget: Vec<bool>,
+    /// For the disks of services alone.
+    pub(super) store_dice: Dice,
+    /// For processes that stand still in the midst of a turn.
+    pub(super) stall_dice: Dice,
+    /// For operators who want scrubs.
+    pub(super) scrub_dice: Dice,
+    /// For writes to wrong places, and small files that rot.
+    pub(super) stray_dice: Dice,
+    /// For disks that lose the end of a log.
+    pub(super) lie_dice: Dice,
+    /// For who asks for another class than the group's.
+    pub(super) class_dice: Dice,
+}
+
+impl Chaos {
+    pub(super) fn new(settings: &Settings, dice: &mut Dice) -> Self {
+        let mut may_forget = vec![false; settings.nodes + settings.spares];
+        let beyond = settings.losses == Losses::Beyond;
+        for _ in 0..settings.budget() {
+            may_forget[dice.index(settings.nodes)] = true;
+        }
+        may_forget.iter_mut().for_each(|may| *may |= beyond);
+        Self {
+            goes_on: true,
+            may_forget,
+            store_dice: Dice::new(!settings.seed),
+            stall_dice: Dice::new(!settings.seed ^ 0x5374_616c_6c73),
+            scrub_dice: Dice::new(!settings.seed ^ 0x5363_7275_6273),
+            stray_dice: Dice::new(!settings.seed ^ 0x5374_7261_7973),
+            lie_dice: Dice::new(!settings.seed ^ 0x4c69_6573),
+            class_dice: Dice::new(!settings.seed ^ 0x436c_6173),
+        }
+    }
+
+    /// Returns whether faults still happen.
+    pub(super) fn goes_on(&self) -> bool {
+        self.goes_on
+    }
+
+    /// Returns whether any node may forget its votes in this run.
+    pub(super) fn forgets(&self) -> bool {
+        self.may_forget.contains(&true)
+    }
+
+    /// Returns whether this node may forget its votes.
+    pub(super) fn may_forget(&self, node: usize) -> bool {
+        self.may_forget[node]
+    }
+
+    /// Lets a node forget, as a test sets its folder back.
+    pub(super) fn let_forget(&mut self, node: usize) {
+        self.may_forget[node] = true;
+    }
+}
+
+/// State of datagrams in flight.
+pub(super) struct Flights {
+    /// For datagrams alone.
+    pub(super) dice: Dice,
+    /// Nodes that do not receive from the group.
+    pub(super) deaf: Vec<bool>,
+}
+
+impl Flights {
+    pub(super) fn new(seed: u64, nodes: usize) -> Self {
+        Self { dice: Dice::new(!seed ^ 0x466c_6967_6874_7321), deaf: vec![false; nodes] }
+    }
+
+    pub(super) fn reach(weather: &Weather) -> Option<Reach> {
+        match weather.carrier {
+            Carrier::Packets { reach } => Some(reach),
+            Carrier::Streams | Carrier::Datagrams => None,
+        }
+    }
+}
+
+/// State of frames of devices.
+pub(super) struct Frames {
+    pub(super) dice: Dice,
+    /// Frames sent before, for strangers to replay.
+    pub(super) sent: VecDeque<Vec<u8>>,
+}
+
+impl Frames {
+    pub(super) fn new(seed: u64) -> Self {
+        Self { dice: Dice::new(!seed ^ 0x4672_616d_6573_2121), sent: VecDeque::new() }
+    }
+}
+
+/// The operators' side of a run.
+#[derive(Debug)]
+pub(super) struct Operators {
+    /// Separate dice, so that seeds without operators stay what they were.
+    pub(super) dice: Dice,
+    pub(super) asked: u64,
+    /// Request that a scenario waits for, and the answer to it.
+    pub(super) awaited: Option<u64>,
+    pub(super) answer: Option<Result<Answer, Refused>>,
+}
+
+impl Operators {
+    pub(super) fn new(settings: &Settings) -> Self {
+        Self {
+            dice: Dice::new(settings.seed ^ 0x4f70_6572_6174_6f72),
+            asked: 0,
+            awaited: None,
+            answer: None,
+        }
+    }
+}
+
+/// The clients of byte streams, and what is drawn for them.
+pub(crate) struct Streaming {
+    /// Separate dice, so that seeds without streams stay what they were.
+    pub(crate) dice: Dice,
+    pub(super) tags: u64,
+}
+
+impl Streaming {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self { dice: Dice::new(seed ^ 0x5374_7265_616d_6572), tags: 0 }
+    }
+}
