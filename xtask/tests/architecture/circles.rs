@@ -14,7 +14,8 @@ type Module = Vec<String>;
 
 /// The text of a source file up to its own tests.
 pub(crate) fn product(text: &str) -> &str {
-    match text.find("\n#[cfg(test)]\nmod ") {
+    let tests = ["mod ", "pub(super) mod "].map(|of| text.find(&format!("\n#[cfg(test)]\n{of}")));
+    match tests.into_iter().flatten().min() {
         Some(at) if text[at..].lines().nth(2).is_some_and(|line| line.ends_with('{')) => {
             &text[..=at]
         }

@@ -12,14 +12,14 @@ use quorate_core::quorum::QuorumRule;
 use serde::Serialize;
 
 use crate::{
-    addresses::{DEFAULT_ADMIN, address_argument},
+    addresses::address_argument,
     output::{self, Exit, Output, Problem},
 };
 
 use self::{
     feature::FeatureArgs,
     follow::{Ended, Follower},
-    group::Group,
+    group::{Group, Where},
 };
 use crate::values::{must_be, node_argument};
 
@@ -83,14 +83,6 @@ pub(crate) enum MemberCommand {
     /// If the node's priority is above another voter's, it is set to 0 first so that leadership
     /// does not return. The output gives the previous priority.
     Drain(DrainArgs),
-}
-
-/// Whom to ask.
-#[derive(Args, Clone, Debug)]
-pub(crate) struct Where {
-    /// Admin addresses of one or more nodes; the other members are found
-    #[arg(long, env = "QUORATE_ADMIN", value_name = "ADDR[,…]", value_delimiter = ',', default_value = DEFAULT_ADMIN, value_parser = address_argument)]
-    admin: Vec<String>,
 }
 
 /// Whom to ask, and whether it is only to be shown what would be done.

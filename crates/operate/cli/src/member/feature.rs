@@ -11,7 +11,7 @@ use quorate_admin::{
 };
 use serde::Serialize;
 
-use super::{Where, group::Group};
+use super::group::{Group, Where};
 use crate::output::{Exit, Output, Problem, table};
 
 /// Flags.

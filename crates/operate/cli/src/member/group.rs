@@ -13,7 +13,12 @@ use quorate_admin::{
     members::{Asked, MembersRequest, MembersView},
 };
 
-use crate::output::{Exit, Problem};
+use clap::Args;
+
+use crate::{
+    addresses::{DEFAULT_ADMIN, address_argument},
+    output::{Exit, Problem},
+};
 
 /// Time for one node to report the cluster's members.
 const LOOK_WAIT: Duration = Duration::from_secs(3);
@@ -27,6 +32,14 @@ const PAUSE: Duration = Duration::from_millis(200);
 const FAR_SLOTS: u64 = 4096;
 /// Nodes that are asked at most; a hostile members list must not start a flood.
 const PLACES_MAX: usize = 64;
+
+/// Nodes to send requests to.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Where {
+    /// Admin addresses of one or more nodes; the other members are found
+    #[arg(long, env = "QUORATE_ADMIN", value_name = "ADDR[,…]", value_delimiter = ',', default_value = DEFAULT_ADMIN, value_parser = address_argument)]
+    pub(super) admin: Vec<String>,
+}
 
 /// Addresses of the nodes.
 #[derive(Debug)]
