@@ -22,11 +22,11 @@ use tonic::{Code, Request, Response, Status, Streaming, async_trait};
 use self::watcher::{ByKey, Watcher, Watchers};
 use super::{
     asking::{Asking, Freshness, patiently},
+    counters::OneMore,
     errors,
     gate::Asker,
-    hub::{Batch, Hub},
+    hub::{Batch, EVENT_BYTES, Hub},
     memory::Share,
-    metrics::OneMore,
     queue::{Answers, Queued},
 };
 use crate::{
@@ -45,8 +45,6 @@ use crate::{
 const ANSWERS_MAX: usize = 16;
 /// Memory of a stream of watchers without them, about.
 const STREAM_BYTES: usize = 32 << 10;
-/// Approximate memory of an event, apart from keys and values.
-pub(super) const EVENT_BYTES: usize = 320;
 /// Approximate memory of an answer, apart from its events.
 const ANSWER_BYTES: usize = 256;
 /// Maximum wait of a stream for memory. Then it ends, and its client reconnects.

@@ -10,10 +10,10 @@ use prost::Message as _;
 
 use crate::{
     front::{
-        REQUEST_BYTES_MAX,
+        counters::OneMore,
         hub::{Batch, WantsPrev},
         memory::Share,
-        metrics::OneMore,
+        settings::REQUEST_BYTES_MAX,
     },
     mvcc::Keys,
     proto::{
