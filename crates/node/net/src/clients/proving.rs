@@ -1,4 +1,4 @@
-//! How a connection proves its identity and becomes a client, or is dismissed.
+//! Proof of identity: a connection that has it becomes a client, and others are dismissed.
 
 use quorate_replica::front::{ConnectionId, Endpoints};
 use quorate_tls::Trust;

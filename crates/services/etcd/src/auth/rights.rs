@@ -38,7 +38,7 @@ impl Auth {
     fn user_of<'b>(&self, by: &'b By) -> Result<Option<&'b str>, Refusal> {
         match by {
             By::Member => Ok(None),
-            By::Nobody => Err(Refusal::UserEmpty),
+            By::Anonymous => Err(Refusal::UserEmpty),
             By::User { name, revision } if *revision == self.state.revision => Ok(Some(name)),
             By::User { revision, .. } if *revision < self.state.revision => {
                 Err(Refusal::AuthOldRevision)

@@ -72,11 +72,11 @@ impl Asking {
         };
         let mark = self.mark().await?;
         if !mark.enabled {
-            return Ok(By::Nobody);
+            return Ok(By::Anonymous);
         }
         match self.known(client, mark).await? {
             Some(known) => Ok(known.by()),
-            None => Ok(client.certified.as_ref().map_or(By::Nobody, |name| By::User {
+            None => Ok(client.certified.as_ref().map_or(By::Anonymous, |name| By::User {
                 name: (**name).to_owned(),
                 revision: mark.revision,
             })),

@@ -54,12 +54,12 @@ pub(super) async fn page(asking: Arc<Asking>) -> Response {
     let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     text.counter(
         "etcd_server_leader_changes_seen_total",
-        "How often somebody else began to lead since the start, as far as this member noticed",
+        "How often another member began to lead since the start, as far as this member noticed",
         load(&counters.leader_changes),
     );
     text.counter(
         "etcd_server_proposals_failed_total",
-        "Commands that were not done, or of which nobody knows",
+        "Commands that were not done, or whose outcome is unknown",
         load(&counters.failed),
     );
     text.counter(

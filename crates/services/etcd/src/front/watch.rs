@@ -56,7 +56,7 @@ const PROGRESS_PERIOD: Duration = Duration::from_secs(600);
 /// Interval of checks for a leader, for clients that insist on one.
 const LEADER_PERIOD: Duration = Duration::from_secs(1);
 /// The id of no watcher.
-const NOBODY: i64 = -1;
+const NO_WATCHER: i64 = -1;
 
 #[derive(Debug)]
 pub(super) struct Watch {
@@ -256,7 +256,7 @@ impl WatchStream {
         let asking = Arc::clone(&self.asking);
         let refused = |revision, reason: &str| WatchResponse {
             header: asking.header(revision),
-            watch_id: NOBODY,
+            watch_id: NO_WATCHER,
             created: true,
             canceled: true,
             cancel_reason: reason.to_owned(),
@@ -425,7 +425,7 @@ impl WatchStream {
         }
         self.send(WatchResponse {
             header: self.asking.header(self.seen),
-            watch_id: NOBODY,
+            watch_id: NO_WATCHER,
             ..WatchResponse::default()
         })
         .await

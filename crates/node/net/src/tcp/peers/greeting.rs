@@ -242,7 +242,7 @@ impl Peers {
             None => journal.complain(node, "a node of another cluster wanted to connect"),
             // The peer itself is here.
             Some(_) if self.table.is_up(node) => {
-                journal.complain(node, "somebody of another cluster greeted in its name");
+                journal.complain(node, "a node of another cluster greeted in its name");
             }
             Some(address) => journal.foreign(node, address, now.time),
         }
