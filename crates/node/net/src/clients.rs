@@ -1,12 +1,7 @@
 //! Client connections: sockets for the front's state machines, with back-pressure both ways.
 
+mod proving;
 mod unproved;
-
-use std::{
-    net::TcpListener,
-    os::fd::{AsFd, BorrowedFd},
-    os::unix::net::UnixListener,
-};
 
 use quorate_core::time::Time;
 use quorate_replica::{
@@ -23,6 +18,7 @@ use crate::{
     gates::Accepted,
     host::ClientSide,
     limits::Limits,
+    listen::Listener,
     poller::{Interest, Ready},
     sources::{Source, Token},
     stats::Stats,
@@ -84,22 +80,6 @@ enum Stage {
     HalfClosed,
     /// Everything is sent; what still comes is discarded until the client closes or this time.
     Farewell(Time),
-}
-
-/// A listener for clients.
-#[derive(Debug)]
-pub(crate) enum Listener<'a> {
-    Tcp(&'a TcpListener),
-    Unix(&'a UnixListener),
-}
-
-impl AsFd for Listener<'_> {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Self::Tcp(listener) => listener.as_fd(),
-            Self::Unix(listener) => listener.as_fd(),
-        }
-    }
 }
 
 impl Clients {

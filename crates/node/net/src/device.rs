@@ -182,8 +182,8 @@ impl Refused {
     /// Returns a hint for the operator.
     pub const fn hint(&self) -> &'static str {
         match self {
-            Self::Untrusted(_) => "use --plane-trusted where nobody else is on the network",
-            Self::PortTaken(_) => "use --plane tcp or --plane ethernet beside a device",
+            Self::Untrusted(_) => "use --plane-trusted where no other machines are on the network",
+            Self::PortTaken(_) => "use --plane tcp or --plane ethernet with a device",
             Self::Address(_) => "name the address that peers reach, such as 10.0.0.1:7451",
             Self::Bind(..) => "stop the process that uses it, or choose another address",
             Self::NoInterface(..) => "name the interface, as `ip link` shows it",

@@ -5,9 +5,8 @@ use std::{io, net::TcpListener};
 use quorate_core::time::Time;
 
 use crate::{
-    clients::Listener,
     limits::Limits,
-    listen::{Listeners, SocketFile},
+    listen::{Listener, Listeners, SocketFile},
     poller::Interest,
     sources::{Source, Sources, Token},
 };

@@ -2,6 +2,7 @@
 
 use std::{
     fmt,
+    net::SocketAddr,
     sync::{Arc, mpsc::SyncSender},
     time::Duration,
 };
@@ -21,7 +22,6 @@ use crate::{
     mailbox::Mailbox,
     plane::KeyFile,
     stats::Stats,
-    tcp::resolve::Resolved,
 };
 
 /// Time limit of an answer.
@@ -175,6 +175,14 @@ pub(crate) enum News {
     Resolved(Resolved),
     /// The file with the keys of datagrams has changed. It is edited by hand.
     Keys(KeyFile),
+}
+
+/// The end of a look-up of a name.
+#[derive(Debug)]
+pub(crate) struct Resolved {
+    pub(crate) node: NodeId,
+    pub(crate) name: String,
+    pub(crate) addresses: Result<Vec<SocketAddr>, String>,
 }
 
 /// State shared by both sides.

@@ -131,10 +131,10 @@ fn is_member(node: NodeId, address: &str, me: NodeId, trust: Option<&Trust>) -> 
 /// Checks that the folder with this nonce starts at this address, and waits; returns the problem
 /// otherwise. A node that cannot be dialled now would be an unreachable member.
 pub fn waits_at(address: &str, nonce: u64, trust: Option<&Trust>) -> Result<(), String> {
-    let nobody = NodeId(0);
-    let question = Frame::Join(Join { node: nobody, nonce, list_hash: 0 });
+    let no_node = NodeId(0);
+    let question = Frame::Join(Join { node: no_node, nonce, list_hash: 0 });
     let link = dial(address, trust.map(|trust| trust.peer_out(None)));
-    match link.and_then(|link| exchange(link, nobody, &question, &|| false)) {
+    match link.and_then(|link| exchange(link, no_node, &question, &|| false)) {
         Ok(Answer::Refused(RefusalCode::NotFounded, _)) => Ok(()),
         Ok(Answer::Refused(_, reason)) => Err(format!("another node listens there: {reason}")),
         Ok(Answer::Founded(_) | Answer::Recalled(_)) => {

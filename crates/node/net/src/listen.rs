@@ -5,9 +5,12 @@ use std::{
     fs,
     io::{self, ErrorKind},
     net::{SocketAddr, TcpListener},
-    os::unix::{
-        fs::{FileTypeExt, MetadataExt},
-        net::{UnixListener, UnixStream},
+    os::{
+        fd::{AsFd, BorrowedFd},
+        unix::{
+            fs::{FileTypeExt, MetadataExt},
+            net::{UnixListener, UnixStream},
+        },
     },
     path::{Path, PathBuf},
 };
@@ -273,6 +276,22 @@ impl Listeners {
     /// can connect.
     pub const fn raw_stream_address(&self) -> Option<SocketAddr> {
         self.raw_address
+    }
+}
+
+/// A listener for clients.
+#[derive(Debug)]
+pub(crate) enum Listener<'a> {
+    Tcp(&'a TcpListener),
+    Unix(&'a UnixListener),
+}
+
+impl AsFd for Listener<'_> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tcp(listener) => listener.as_fd(),
+            Self::Unix(listener) => listener.as_fd(),
+        }
     }
 }
 

@@ -6,16 +6,24 @@ use std::{io, os::fd::AsFd};
 use quorate_replica::front::ConnectionId;
 use slotmap::{Key as _, KeyData, SlotMap, new_key_type};
 
-use crate::{
-    plane::wire::Hears,
-    poller::{Events, Interest, Poller, Ready},
-    tcp::peers::LinkId,
-};
+use crate::poller::{Events, Interest, Poller, Ready};
 
 new_key_type! {
     /// A place in the table. The table may reuse a freed place, but under another token: an event
     /// reported for the former source has no owner.
     pub(crate) struct Token;
+
+    /// One connection with a peer; never that of another one, even when its place is used again.
+    pub(crate) struct LinkId;
+}
+
+/// Which socket of a plane of packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hears {
+    /// Datagrams for this node alone.
+    One,
+    /// The group.
+    Group,
 }
 
 /// Watched sources.

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use prost::Message;
 
 use crate::{
-    auth::{AuthAsk, AuthChange},
+    auth::messages::{AuthAsk, AuthChange},
     proto::{
         etcdserverpb::{
             AlarmRequest, CompactionRequest, DeleteRangeRequest, LeaseRevokeRequest,

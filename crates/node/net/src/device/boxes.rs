@@ -37,7 +37,7 @@ impl Way {
         let started = match self {
             Self::Frames(interface) => {
                 let place = Place::at(interface, cluster)?;
-                let groups = [place.everybody, place.decisions].map(|group| Mac(group.mac));
+                let groups = [place.all, place.decisions].map(|group| Mac(group.mac));
                 let told = place.for_thread(Form::Raw);
                 let mut wire = Packet::open(interface, &groups).map_err(|error| text(&error))?;
                 wire.claim(told.group).map_err(|error| text(&error))?;

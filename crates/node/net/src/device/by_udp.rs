@@ -67,15 +67,15 @@ impl ByUdp {
         let own = self.own;
         let udp = self.udp.take();
         let udp = udp.map_or_else(|| Udp::bind(own, self.members.clone()), Ok)?;
-        let everybody = everybody(own.port());
+        let all = everybody(own.port());
         let settings = Settings {
             group: group_of(cluster),
             cells: CELLS,
             room: ROOM_BYTES,
             form: Form::Udp,
             own: address(own),
-            everybody,
-            decisions: everybody,
+            everybody: all,
+            decisions: all,
             tap_frames: TAP_FRAMES,
         };
         Ok((settings, udp))

@@ -151,7 +151,7 @@ impl Rungs {
             }
             Rung::Packet(interface) => {
                 let place = Place::at(interface, self.cluster)?;
-                let groups = [place.everybody, place.decisions].map(|group| Mac(group.mac));
+                let groups = [place.all, place.decisions].map(|group| Mac(group.mac));
                 let told = place.for_thread(Form::Raw);
                 let mut wire = Packet::open(interface, &groups).map_err(text)?;
                 wire.claim(told.group).map_err(text)?;

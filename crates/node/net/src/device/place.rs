@@ -23,7 +23,7 @@ pub(super) struct Place {
     /// The interface's address.
     own: Address,
     /// All devices of the cluster.
-    pub(super) everybody: Address,
+    pub(super) all: Address,
     /// The same, and clients that learn by themselves ([offload-15]).
     pub(super) decisions: Address,
     /// Which places of the kernel see a frame as it was sent.
@@ -63,12 +63,12 @@ impl Place {
 
     fn of(mac: [u8; 6], cluster: u128, sight: Sight) -> Self {
         let group = group_of(cluster);
-        let [everybody, decisions] = stations(group);
+        let [all, decisions] = stations(group);
         Self {
             group,
             // In raw frames stations have no other addresses.
             own: Address { mac, ..Address::default() },
-            everybody,
+            all,
             decisions,
             sight,
         }
@@ -86,7 +86,7 @@ impl Place {
             room: ROOM_BYTES,
             form,
             own: self.own,
-            everybody: self.everybody,
+            everybody: self.all,
             decisions: self.decisions,
             tap_frames: TAP_FRAMES,
         }
@@ -99,15 +99,15 @@ impl Place {
             group: self.group,
             room: ROOM_BYTES,
             own: self.own,
-            heard: self.everybody.mac,
+            heard: self.all.mac,
             owner: thread.owner(),
         };
-        let [everybody, decisions] =
-            [self.everybody, self.decisions].map(|to| Routes::of(&[to]).expect("one route"));
+        let [all, decisions] =
+            [self.all, self.decisions].map(|to| Routes::of(&[to]).expect("one route"));
         Ok(Settings {
             cells: CELLS,
             tap: TAP_BYTES,
-            ..Settings::of(setup, &everybody, &everybody, &decisions)?
+            ..Settings::of(setup, &all, &all, &decisions)?
         })
     }
 }
@@ -127,10 +127,10 @@ mod tests {
     #[test]
     fn clusters_have_groups_of_stations_of_their_own() {
         let [one, other] = [1, 2].map(|cluster| Place::of(MAC, cluster, PLAIN));
-        let all = [&one, &other].map(|place| [place.everybody.mac, place.decisions.mac]);
+        let all = [&one, &other].map(|place| [place.all.mac, place.decisions.mac]);
         let all = all.as_flattened();
         for (at, mac) in all.iter().enumerate() {
-            assert_eq!(mac[0] & 3, 3, "a group, and of nobody's making");
+            assert_eq!(mac[0] & 3, 3, "a group, locally administered");
             assert!(!all[..at].contains(mac));
         }
     }

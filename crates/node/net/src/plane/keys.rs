@@ -160,7 +160,7 @@ mod tests {
         let file = parse(&format!("7 {one}\n8\t{two}")).unwrap();
         assert_eq!(file.newest().unwrap(), &(8, Key::new([255; 32])));
         let keys = file.keys();
-        assert_eq!((keys.current().0, keys.newest()), (7, 8), "nobody has named the new one");
+        assert_eq!((keys.current().0, keys.newest()), (7, 8), "no peer has named the new one");
     }
 
     #[test]

@@ -34,11 +34,11 @@ use quorate_wire::Datagrams;
 use super::{
     keys::KeyFile,
     sockets::Sockets,
-    wire::{Hears, Place, Wire},
+    wire::{Place, Wire},
 };
 use crate::{
     identity::Identity,
-    sources::{Sources, Token},
+    sources::{Hears, Sources, Token},
     stats::Stats,
 };
 

@@ -96,7 +96,7 @@ impl Refused {
     pub const fn hint(&self) -> &'static str {
         match self {
             Self::Untrusted(_) => {
-                "give all nodes the same --plane-key FILE, or --plane-trusted where nobody else is on the network"
+                "give all nodes the same --plane-key FILE, or --plane-trusted where no other machines are on the network"
             }
             Self::NoInterface(..) => "name the interface, as `ip link` shows it",
             Self::NoGroup(_) => {

@@ -10,7 +10,7 @@ use quorate_packets::socket::{BATCH, Sent, Udp};
 
 use crate::{
     poller::Interest,
-    sources::{Source, Sources, Token},
+    sources::{Hears, Source, Sources, Token},
 };
 
 /// Calls that take datagrams from one socket in one turn; each takes several.
@@ -27,15 +27,6 @@ pub(crate) enum Wire {
     },
     /// Frames of one interface; the same socket receives from the group.
     Ethernet(Ethernet),
-}
-
-/// Which socket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Hears {
-    /// Datagrams for this node alone.
-    One,
-    /// The group.
-    Group,
 }
 
 /// Address of a receiver.

@@ -1,21 +1,10 @@
 //! Name resolution for peers, outside the reactor: a look-up may take seconds.
 
-use std::{
-    net::{SocketAddr, ToSocketAddrs},
-    sync::Arc,
-};
+use std::{net::ToSocketAddrs, sync::Arc};
 
 use quorate_core::node_id::NodeId;
 
-use crate::handle::{News, Shared};
-
-/// The end of a look-up.
-#[derive(Debug)]
-pub struct Resolved {
-    pub(crate) node: NodeId,
-    pub(crate) name: String,
-    pub(crate) addresses: Result<Vec<SocketAddr>, String>,
-}
+use crate::handle::{News, Resolved, Shared};
 
 /// Looks a name up in a thread of its own; the answer comes with the reactor's mail.
 pub(crate) fn resolve(node: NodeId, name: String, shared: Arc<Shared>) {

@@ -16,7 +16,7 @@ use rustix::{
     net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, sendmsg},
 };
 
-use super::socket::Moved;
+use super::moved::Moved;
 
 /// The network as the session sees it.
 struct Wire<'a, F>(&'a F);

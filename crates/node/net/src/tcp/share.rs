@@ -85,7 +85,7 @@ mod tests {
 
     /// Sends `datagrams` bytes per second for `seconds`, next to connections that send as much as
     /// allowed. Returns the bytes of connections in the last second.
-    fn beside(share: &mut Share, datagrams: u64, seconds: u64, from: Time) -> u64 {
+    fn next_to(share: &mut Share, datagrams: u64, seconds: u64, from: Time) -> u64 {
         let mut sent = 0;
         for ms in 1..=seconds * 1000 {
             let now = from.plus_ms(ms);
@@ -105,11 +105,11 @@ mod tests {
     fn connections_take_what_datagrams_leave() {
         const LINK: u64 = 12_500_000;
         let mut share = Share::of(LINK, Time(0));
-        let idle = beside(&mut share, 0, 3, Time(0));
+        let idle = next_to(&mut share, 0, 3, Time(0));
         assert!(idle.abs_diff(LINK / 100 * 95) < LINK / 50, "{idle}");
-        let busy = beside(&mut share, LINK / 100 * 92, 2, Time(3_000_000));
+        let busy = next_to(&mut share, LINK / 100 * 92, 2, Time(3_000_000));
         assert!(busy.abs_diff(LINK / 10) < LINK / 50, "{busy}");
-        let half = beside(&mut share, LINK / 2, 3, Time(5_000_000));
+        let half = next_to(&mut share, LINK / 2, 3, Time(5_000_000));
         assert!(half.abs_diff(LINK / 100 * 45) < LINK / 50, "{half}");
     }
 

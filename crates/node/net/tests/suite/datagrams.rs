@@ -203,7 +203,7 @@ fn a_peer_without_datagrams_or_with_another_key_is_reached_by_tcp() {
     let nodes = run(vec![start(1, &one), Start::node(2)]);
     nodes[0].shared.wait_event(&Event::Up(NodeId(2), 1));
     assert_eq!(way(&nodes[0], 2), Some((Way::Tcp, Some("the peer takes no datagrams".to_owned()))));
-    assert_eq!(way(&nodes[1], 1), Some((Way::Tcp, None)), "nobody wanted more");
+    assert_eq!(way(&nodes[1], 1), Some((Way::Tcp, None)), "no more was wanted");
     pass((&nodes[0], 1), (&nodes[1], 2), b"by TCP");
     drop(nodes);
 

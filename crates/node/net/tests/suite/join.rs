@@ -66,11 +66,11 @@ fn a_founder_that_is_not_ready_is_asked_again_and_each_reason_is_told_once() {
 
 #[test]
 fn who_waits_for_a_founder_that_is_not_there_can_stop() {
-    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let no_founder = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let asked = Cell::new(0);
     let mut heard = 0;
     let stop = || asked.replace(asked.get() + 1) >= 3;
-    let answer = join(&nobody, REQUEST, None, &stop, &mut |_| heard += 1);
+    let answer = join(&no_founder, REQUEST, None, &stop, &mut |_| heard += 1);
     assert_eq!((answer, heard), (Err(JoinError::Stopped), 1));
 }
 

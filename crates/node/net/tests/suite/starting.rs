@@ -134,10 +134,14 @@ fn a_founder_finds_those_that_belong_to_a_cluster() {
     let _recovering = listeners.answer_while_starting(NodeId(2), cluster).unwrap();
     let (empty, waiting) = listen();
     let _waiting = empty.answer_while_starting(NodeId(3), None).unwrap();
-    let (closed, nobody) = listen();
+    let (closed, no_node) = listen();
     drop(closed);
-    let nodes =
-        [listed(5, &nobody), listed(3, &waiting), listed(2, &recovering), listed(1, &running.peer)];
+    let nodes = [
+        listed(5, &no_node),
+        listed(3, &waiting),
+        listed(2, &recovering),
+        listed(1, &running.peer),
+    ];
     let members = members_among(&nodes, NodeId(4), None, DEADLINE);
     assert_eq!(members, [NodeId(1), NodeId(2)]);
     assert!(running.shared.lock().events.is_empty(), "nothing changed");
@@ -171,9 +175,9 @@ fn a_node_that_starts_is_told_what_it_said_of_its_log() {
     let (listeners, starting) = listen();
     let cluster = Some(CLUSTER);
     let _starting = listeners.answer_while_starting(NodeId(2), cluster).unwrap();
-    let (closed, nobody) = listen();
+    let (closed, no_node) = listen();
     drop(closed);
-    let nodes = [listed(5, &nobody), listed(2, &starting), listed(1, &running.peer)];
+    let nodes = [listed(5, &no_node), listed(2, &starting), listed(1, &running.peer)];
     let memory = Memory { boot: 7, ..Memory::default() };
     assert_eq!(recall(&nodes, CLUSTER, NodeId(7), None, DEADLINE), [(NodeId(1), memory)]);
     assert_eq!(recall(&nodes[..2], CLUSTER, NodeId(7), None, DEADLINE), []);

@@ -12,7 +12,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let proto = root.join("proto");
     let files = ["rpc.proto", "lock.proto", "election.proto", "health.proto"];
     let compile = || protox::compile(files, [&proto]);
-    // What they are called, for whoever asks a node, and for JSON.
+    // What they are called, for those who ask a node, and for JSON.
     let mut described = compile()?;
     for file in &mut described.file {
         file.source_code_info = None;

@@ -2,11 +2,9 @@
 
 use prost::Message as _;
 
-use super::{
-    AUTH_BYTES_MAX, NAME_BYTES_MAX, NAMES_MAX, ROLE_PERMISSIONS_MAX, ROOT, SECRET_BYTES,
-    USER_ROLES_MAX,
-    change::is_range,
-    rows::{self, RoleRow, STATE, StateRow, UserRow},
+use super::rows::{
+    self, AUTH_BYTES_MAX, NAME_BYTES_MAX, NAMES_MAX, ROLE_PERMISSIONS_MAX, ROOT, RoleRow,
+    SECRET_BYTES, STATE, StateRow, USER_ROLES_MAX, UserRow, is_range,
 };
 use crate::proto::authpb::{Permission, permission::Type};
 

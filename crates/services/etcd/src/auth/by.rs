@@ -5,7 +5,7 @@
 pub enum By {
     /// An unauthenticated client.
     #[default]
-    Nobody,
+    Anonymous,
     /// A user, as a node knew them.
     User {
         name: String,
@@ -25,7 +25,7 @@ impl By {
     /// Prepends the identity to the encoded request.
     pub fn before(&self, bytes: Vec<u8>) -> Vec<u8> {
         match self {
-            Self::Nobody => bytes,
+            Self::Anonymous => bytes,
             Self::Member => [&[MEMBER], &bytes[..]].concat(),
             Self::User { name, revision } => {
                 // Names are of bounded length ([`super::NAME_BYTES_MAX`]); no user has a longer
@@ -51,7 +51,7 @@ impl By {
                 let revision = u64::from_be_bytes(*revision);
                 Some((Self::User { name, revision }, rest))
             }
-            _ => Some((Self::Nobody, bytes)),
+            _ => Some((Self::Anonymous, bytes)),
         }
     }
 }
@@ -63,7 +63,7 @@ mod tests {
     #[test]
     fn who_asks_comes_back() {
         let user = |name: &str| By::User { name: name.to_owned(), revision: 7 };
-        for by in [By::Nobody, By::Member, user(""), user("ann"), user("Ünal")] {
+        for by in [By::Anonymous, By::Member, user(""), user("ann"), user("Ünal")] {
             let bytes = by.before(b"\x01rest".to_vec());
             assert_eq!(By::split(&bytes), Some((by, &b"\x01rest"[..])));
         }

@@ -4,104 +4,21 @@ use bytes::Bytes;
 use prost::Message;
 
 use super::{
-    AUTH_BYTES_MAX, Auth, NAME_BYTES_MAX, NAMES_MAX, ROLE_PERMISSIONS_MAX, ROOT, SECRET_BYTES,
-    USER_ROLES_MAX,
-    rows::{self, RoleRow, STATE, UserRow},
+    Auth,
+    messages::{AuthChange, NewPassword, NewUser, auth_change::What},
+    rows::{
+        self, AUTH_BYTES_MAX, NAME_BYTES_MAX, NAMES_MAX, ROLE_PERMISSIONS_MAX, ROOT, RoleRow,
+        SECRET_BYTES, STATE, USER_ROLES_MAX, UserRow, is_range,
+    },
 };
 use crate::{
     proto::{
         authpb::{Permission, permission::Type},
-        etcdserverpb::{
-            AuthRoleGrantPermissionRequest, AuthRoleRevokePermissionRequest,
-            AuthUserGrantRoleRequest, AuthUserRevokeRoleRequest,
-        },
+        etcdserverpb::AuthRoleRevokePermissionRequest,
     },
     refusal::Refusal,
     store::counted::Counted,
 };
-
-/// A change of users, roles or permissions.
-#[derive(Clone, PartialEq, Message)]
-pub struct AuthChange {
-    #[prost(oneof = "auth_change::What", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11")]
-    pub what: Option<What>,
-}
-
-/// The kinds of changes.
-pub mod auth_change {
-    use super::{
-        AuthRoleGrantPermissionRequest, AuthRoleRevokePermissionRequest, AuthUserGrantRoleRequest,
-        AuthUserRevokeRoleRequest, Bytes, NewPassword, NewUser,
-    };
-
-    /// The change.
-    #[derive(Clone, PartialEq, prost::Oneof)]
-    pub enum What {
-        /// Turns auth on; the bytes are the key that signs tokens.
-        #[prost(bytes = "bytes", tag = "1")]
-        Enable(Bytes),
-        /// Turns auth off.
-        #[prost(bool, tag = "2")]
-        Disable(bool),
-        /// Adds a user.
-        #[prost(message, tag = "3")]
-        UserAdd(NewUser),
-        /// Deletes a user.
-        #[prost(string, tag = "4")]
-        UserDelete(String),
-        /// Sets a new password.
-        #[prost(message, tag = "5")]
-        Password(NewPassword),
-        /// Grants a role to a user.
-        #[prost(message, tag = "6")]
-        UserGrant(AuthUserGrantRoleRequest),
-        /// Revokes a role from a user.
-        #[prost(message, tag = "7")]
-        UserRevoke(AuthUserRevokeRoleRequest),
-        /// Adds a role.
-        #[prost(string, tag = "8")]
-        RoleAdd(String),
-        /// Deletes a role, and revokes it from its users.
-        #[prost(string, tag = "9")]
-        RoleDelete(String),
-        /// Grants a permission to a role.
-        #[prost(message, tag = "10")]
-        RoleGrant(AuthRoleGrantPermissionRequest),
-        /// Revokes a permission from a role.
-        #[prost(message, tag = "11")]
-        RoleRevoke(AuthRoleRevokePermissionRequest),
-    }
-}
-
-use auth_change::What;
-
-/// A new user.
-#[derive(Clone, PartialEq, Eq, Hash, Message)]
-pub struct NewUser {
-    /// Name of the user.
-    #[prost(string, tag = "1")]
-    pub name: String,
-    /// Hash of the password; empty: a user who authenticates by a certificate.
-    #[prost(string, tag = "2")]
-    pub hash: String,
-}
-
-/// A password that is changed.
-#[derive(Clone, PartialEq, Eq, Hash, Message)]
-pub struct NewPassword {
-    /// Whose.
-    #[prost(string, tag = "1")]
-    pub name: String,
-    /// Hash of the password.
-    #[prost(string, tag = "2")]
-    pub hash: String,
-}
-
-/// Returns whether a permission covers any keys.
-pub(super) fn is_range(permission: &Permission) -> bool {
-    let (key, end) = (&permission.key, &permission.range_end);
-    !key.is_empty() && (end.is_empty() || end[..] == [0] || key < end)
-}
 
 fn bounded(name: &str) -> Result<(), Refusal> {
     match name.len() > NAME_BYTES_MAX {

@@ -3,12 +3,14 @@
 //! The state is in [`rows`] of the store and in memory, [`change`]d by commands alone. Each request
 //! carries the identity of its sender ([`by`]); [`rights`] decides whether it is allowed, from the
 //! joined ranges ([`spans`]) of the user's roles. [`asking`] answers the queries by which nodes
-//! authenticate clients. Nothing here knows a clock, a password or a token.
+//! authenticate clients. Commands and queries are [`messages`]. Nothing here knows a clock, a
+//! password or a token.
 
 mod asking;
 mod bring;
 mod by;
 mod change;
+pub(crate) mod messages;
 mod rights;
 mod rows;
 mod spans;
@@ -20,30 +22,22 @@ use quorate::LoadError;
 
 pub(crate) use self::rows::is_place;
 pub use self::{
-    asking::{AuthAsk, Credentials, Ranges, auth_ask},
     bring::{Brought, BroughtRole, BroughtUser},
     by::By,
-    change::{AuthChange, NewPassword, NewUser, auth_change},
-    rows::SECRET_BYTES,
+    messages::{
+        AuthAsk, AuthChange, Credentials, NewPassword, NewUser, Ranges, auth_ask, auth_change,
+    },
+    rows::{
+        AUTH_BYTES_MAX, NAME_BYTES_MAX, NAMES_MAX, ROLE_PERMISSIONS_MAX, ROOT, SECRET_BYTES,
+        USER_ROLES_MAX,
+    },
 };
 use self::{
-    rights::Rights,
     rows::{ROLES_RANGE, RoleRow, STATE, StateRow, USERS_RANGE, UserRow},
+    spans::Rights,
 };
 use crate::store::Store;
 
-/// The user and the role that may do everything.
-pub const ROOT: &str = "root";
-/// Users, and roles, at a time.
-pub const NAMES_MAX: usize = 10_000;
-/// Bytes of a name.
-pub const NAME_BYTES_MAX: usize = 256;
-/// Roles of a user.
-pub const USER_ROLES_MAX: usize = 128;
-/// Permissions of a role.
-pub const ROLE_PERMISSIONS_MAX: usize = 1000;
-/// Bytes of all rows.
-pub const AUTH_BYTES_MAX: usize = 16 << 20;
 /// Users whose joined ranges are kept.
 const JOINED_MAX: usize = 1000;
 

@@ -2,7 +2,13 @@
 
 use std::sync::Arc;
 
-use super::{Auth, AuthAsk, By, JOINED_MAX, ROOT, auth_ask::What, rows::UserRow, spans::Spans};
+use super::{
+    Auth, JOINED_MAX,
+    by::By,
+    messages::{AuthAsk, auth_ask::What},
+    rows::{ROOT, UserRow},
+    spans::{Rights, Spans},
+};
 use crate::{
     command::{Command, Query},
     mvcc::{Keys, Mvcc},
@@ -14,13 +20,6 @@ use crate::{
     },
     refusal::Refusal,
 };
-
-/// Ranges of a user's roles.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Rights {
-    reads: Spans,
-    writes: Spans,
-}
 
 /// Rights under which a request is admitted.
 enum Admitted {
@@ -39,7 +38,7 @@ impl Auth {
     fn user_of<'b>(&self, by: &'b By) -> Result<Option<&'b str>, Refusal> {
         match by {
             By::Member => Ok(None),
-            By::Nobody => Err(Refusal::UserEmpty),
+            By::Anonymous => Err(Refusal::UserEmpty),
             By::User { name, revision } if *revision == self.state.revision => Ok(Some(name)),
             By::User { revision, .. } if *revision < self.state.revision => {
                 Err(Refusal::AuthOldRevision)

@@ -18,6 +18,18 @@ pub(super) const STATE: &[u8] = b"A";
 const ROLES: u8 = b'R';
 const USERS: u8 = b'U';
 
+/// The user and the role that may do everything.
+pub const ROOT: &str = "root";
+/// Users, and roles, at a time.
+pub const NAMES_MAX: usize = 10_000;
+/// Bytes of a name.
+pub const NAME_BYTES_MAX: usize = 256;
+/// Roles of a user.
+pub const USER_ROLES_MAX: usize = 128;
+/// Permissions of a role.
+pub const ROLE_PERMISSIONS_MAX: usize = 1000;
+/// Bytes of all rows.
+pub const AUTH_BYTES_MAX: usize = 16 << 20;
 /// Bytes of a key that signs.
 pub const SECRET_BYTES: usize = 32;
 
@@ -77,10 +89,15 @@ pub(super) fn name(place: &[u8]) -> Option<&str> {
     std::str::from_utf8(place.get(1..)?).ok()
 }
 
+/// Returns whether a permission covers any keys.
+pub(super) fn is_range(permission: &Permission) -> bool {
+    let (key, end) = (&permission.key, &permission.range_end);
+    !key.is_empty() && (end.is_empty() || end[..] == [0] || key < end)
+}
+
 /// Returns whether an entry is one that this version writes.
 pub(crate) fn is_place(place: &[u8], value: &[u8]) -> bool {
-    let named =
-        || name(place).is_some_and(|name| (1..=super::NAME_BYTES_MAX).contains(&name.len()));
+    let named = || name(place).is_some_and(|name| (1..=NAME_BYTES_MAX).contains(&name.len()));
     match place.first() {
         Some(&USERS) => named() && UserRow::decode(value).is_ok(),
         Some(&ROLES) => named() && RoleRow::decode(value).is_ok(),

@@ -10,6 +10,13 @@ type Span = (Box<[u8]>, Option<Box<[u8]>>);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Spans(Vec<Span>);
 
+/// Ranges of a user's roles.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Rights {
+    pub(super) reads: Spans,
+    pub(super) writes: Spans,
+}
+
 /// A permission's key and end as a span: one key without an end, to the end of all with an end of
 /// one zero byte.
 fn span(key: &[u8], range_end: &[u8]) -> Option<Span> {

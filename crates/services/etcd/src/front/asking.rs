@@ -18,11 +18,12 @@ use tokio::{
 use tonic::Status;
 
 use super::{
-    Settings, errors,
+    counters::Counters,
+    errors,
     gate::{Asker, Gate},
     jwt::Tokens,
     memory::Memory,
-    metrics::Counters,
+    settings::Settings,
 };
 use crate::{
     command::{Command, Figures, Query},
@@ -42,15 +43,6 @@ const BUSY_WAITS: (Duration, Duration) = (Duration::from_millis(5), Duration::fr
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Time without a leader after which clients that insist on one get an error.
 const LEADERLESS_MAX: Duration = Duration::from_secs(3);
-
-/// Identity of a client, as its connection knows it.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Caller {
-    /// Identity that the certificate proves to Quorate.
-    pub(super) who: Who,
-    /// The name in the certificate, which may be that of a user of etcd.
-    pub(super) certified: Option<Arc<str>>,
-}
 
 /// Required freshness of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

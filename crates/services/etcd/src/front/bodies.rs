@@ -12,9 +12,9 @@ use http_body::{Body, Frame, SizeHint};
 use tonic::codegen::http::HeaderMap;
 
 use super::{
+    counters::{Counters, UnderWay},
     errors,
     memory::Share,
-    metrics::{Counters, UnderWay},
 };
 
 /// Memory of a request; `None` once its answer has begun: by then the request is no longer kept, or

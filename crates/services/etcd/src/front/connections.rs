@@ -22,10 +22,10 @@ use tokio::{
 use tokio_rustls::{TlsAcceptor, rustls::ServerConfig};
 
 use super::{
-    asking::Caller,
     bodies::{Counting, Sending, code_of},
+    counters::{Counters, UnderWay},
+    gate::Caller,
     memory::{Memory, Share},
-    metrics::{Counters, UnderWay},
 };
 
 /// Accepting pauses for this long when descriptors run out.

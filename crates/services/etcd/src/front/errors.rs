@@ -1,5 +1,6 @@
 //! Errors for clients: codes and texts of etcd, since clients match on both.
 
+use axum::http::StatusCode;
 use quorate::{Failure, NotDone};
 use tonic::{Code, Status};
 
@@ -199,5 +200,25 @@ pub(super) fn failed(NotDone(failure): NotDone) -> Status {
         | Failure::NoSession
         | Failure::ReplyForgotten
         | Failure::SessionFull => Status::new(Code::Unavailable, "etcdserver: request timed out"),
+    }
+}
+
+/// Maps a gRPC code to an HTTP status.
+pub(super) const fn http_code(code: Code) -> StatusCode {
+    match code {
+        Code::Ok => StatusCode::OK,
+        Code::InvalidArgument | Code::FailedPrecondition | Code::OutOfRange => {
+            StatusCode::BAD_REQUEST
+        }
+        Code::Unauthenticated => StatusCode::UNAUTHORIZED,
+        Code::PermissionDenied => StatusCode::FORBIDDEN,
+        Code::NotFound => StatusCode::NOT_FOUND,
+        Code::AlreadyExists | Code::Aborted => StatusCode::CONFLICT,
+        Code::ResourceExhausted => StatusCode::TOO_MANY_REQUESTS,
+        Code::Unimplemented => StatusCode::NOT_IMPLEMENTED,
+        Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+        Code::DeadlineExceeded => StatusCode::GATEWAY_TIMEOUT,
+        Code::Cancelled => StatusCode::REQUEST_TIMEOUT,
+        Code::Unknown | Code::Internal | Code::DataLoss => StatusCode::INTERNAL_SERVER_ERROR,
     }
 }

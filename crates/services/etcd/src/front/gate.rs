@@ -1,4 +1,4 @@
-//! Authentication: a client by its token or its certificate, or this node for itself.
+//! Senders of requests: a client by its token or its certificate, or this node for itself.
 //!
 //! A token is checked against the state once, and again whenever users or roles change; until then
 //! the node caches the result. A stream keeps the identity of the client that opened it.
@@ -9,24 +9,25 @@ use std::{
     time::{Duration, Instant},
 };
 
-use quorate::{Role, Who};
+use quorate::Who;
 use tokio::sync::watch;
-use tonic::{Request, Status};
+use tonic::Request;
 
-use super::{
-    asking::{Asking, Caller, Freshness},
-    errors,
-    jwt::{Jwt, Tokens},
-    token::{LIFE_MS, Signed, Statement},
-};
-use crate::{
-    auth::{AuthAsk, By, Credentials, Mark, auth_ask},
-    command::Query,
-};
+use super::token::LIFE_MS;
+use crate::auth::{By, Credentials, Mark};
 
 /// Tokens that are remembered; of more, those used last.
 const SESSIONS_MAX: usize = 10_000;
 const LIFE: Duration = Duration::from_millis(LIFE_MS);
+
+/// Identity of a client, as its connection knows it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Caller {
+    /// Identity that the certificate proves to Quorate.
+    pub(super) who: Who,
+    /// The name in the certificate, which may be that of a user of etcd.
+    pub(super) certified: Option<Arc<str>>,
+}
 
 /// Sender of a request.
 #[derive(Clone, Debug)]
@@ -41,17 +42,17 @@ pub(super) enum Asker {
 #[derive(Clone, Debug)]
 pub(super) struct Client {
     /// Identity that its certificate proves to Quorate.
-    who: Who,
+    pub(super) who: Who,
     /// The name in its certificate.
-    certified: Option<Arc<str>>,
-    token: Presented,
+    pub(super) certified: Option<Arc<str>>,
+    pub(super) token: Presented,
     /// Identity fixed when a stream began.
-    stays: Option<Known>,
+    pub(super) stays: Option<Known>,
 }
 
 /// Token as received.
 #[derive(Clone, Debug)]
-enum Presented {
+pub(super) enum Presented {
     Nothing,
     Text(Arc<str>),
     /// Not valid text.
@@ -60,12 +61,12 @@ enum Presented {
 
 /// An authenticated user.
 #[derive(Clone, Debug)]
-struct Known {
-    name: Arc<str>,
-    since: u64,
-    epoch: u64,
+pub(super) struct Known {
+    pub(super) name: Arc<str>,
+    pub(super) since: u64,
+    pub(super) epoch: u64,
     /// State of auth at the time of the check.
-    mark: Mark,
+    pub(super) mark: Mark,
 }
 
 #[derive(Debug)]
@@ -86,7 +87,7 @@ impl Session {
 #[derive(Debug)]
 pub(super) struct Gate {
     /// State of auth on this node, once known.
-    mark: watch::Sender<Option<Mark>>,
+    pub(super) mark: watch::Sender<Option<Mark>>,
     sessions: Mutex<HashMap<Arc<str>, Session>>,
 }
 
@@ -111,7 +112,7 @@ impl Gate {
         self.mark.subscribe()
     }
 
-    fn recall(&self, token: &str, now: Instant) -> Option<Known> {
+    pub(super) fn recall(&self, token: &str, now: Instant) -> Option<Known> {
         let sessions = self.sessions.lock();
         let mut sessions = sessions.unwrap_or_else(PoisonError::into_inner);
         let session = sessions.get_mut(token)?;
@@ -124,7 +125,7 @@ impl Gate {
     }
 
     /// Renews the session of a token whose user was checked again.
-    fn renew(&self, token: &str, known: Known) {
+    pub(super) fn renew(&self, token: &str, known: Known) {
         let sessions = self.sessions.lock();
         let mut sessions = sessions.unwrap_or_else(PoisonError::into_inner);
         if let Some(session) = sessions.get_mut(token) {
@@ -132,7 +133,13 @@ impl Gate {
         }
     }
 
-    fn remember(&self, token: &Arc<str>, known: Known, now: Instant, ends: Option<Instant>) {
+    pub(super) fn remember(
+        &self,
+        token: &Arc<str>,
+        known: Known,
+        now: Instant,
+        ends: Option<Instant>,
+    ) {
         let sessions = self.sessions.lock();
         let mut sessions = sessions.unwrap_or_else(PoisonError::into_inner);
         if sessions.len() >= SESSIONS_MAX && !sessions.contains_key(token) {
@@ -150,7 +157,7 @@ impl Gate {
         sessions.insert(Arc::clone(token), Session { known, last, ends });
     }
 
-    fn forget(&self, token: &str) {
+    pub(super) fn forget(&self, token: &str) {
         let sessions = self.sessions.lock();
         sessions.unwrap_or_else(PoisonError::into_inner).remove(token);
     }
@@ -174,7 +181,7 @@ impl Asker {
 }
 
 impl Known {
-    fn of(name: &str, credentials: &Credentials) -> Self {
+    pub(super) fn of(name: &str, credentials: &Credentials) -> Self {
         Self {
             name: name.into(),
             since: credentials.since,
@@ -183,188 +190,14 @@ impl Known {
         }
     }
 
-    fn by(&self) -> By {
+    pub(super) fn by(&self) -> By {
         By::User { name: (*self.name).to_owned(), revision: self.mark.revision }
     }
 }
 
 impl Credentials {
-    const fn mark(&self) -> Mark {
+    pub(super) const fn mark(&self) -> Mark {
         Mark { revision: self.revision, enabled: self.enabled }
-    }
-}
-
-impl Asking {
-    /// [access-2] Returns the sender of a request, if it has this role among the cluster's own
-    /// users.
-    pub(super) fn allow<T>(&self, request: &Request<T>, needed: Role) -> Result<Asker, Status> {
-        let asker = Asker::of(request);
-        self.allow_again(&asker, needed)?;
-        Ok(asker)
-    }
-
-    /// Repeats the check of `allow` for a stream.
-    pub(super) fn allow_again(&self, asker: &Asker, needed: Role) -> Result<(), Status> {
-        match asker {
-            Asker::Member => Ok(()),
-            Asker::Client(client) => self.allow_who(&client.who, needed),
-        }
-    }
-
-    /// Returns the credentials of a user, as this node knows them.
-    pub(super) async fn credentials(&self, name: &str) -> Result<Credentials, Status> {
-        self.credentials_as(name, Freshness::Local).await
-    }
-
-    async fn credentials_as(
-        &self,
-        name: &str,
-        freshness: Freshness,
-    ) -> Result<Credentials, Status> {
-        let what = Some(auth_ask::What::Credentials(name.to_owned()));
-        let query = Query::Auth(AuthAsk { what });
-        let asked = self.query_once(&By::Member, &query, freshness);
-        let (credentials, _): (Credentials, _) = asked.await?;
-        self.gate.reach(credentials.mark());
-        Ok(credentials)
-    }
-
-    async fn mark(&self) -> Result<Mark, Status> {
-        let known = *self.gate.mark.borrow();
-        match known {
-            Some(mark) => Ok(mark),
-            None => Ok(self.credentials("").await?.mark()),
-        }
-    }
-
-    /// Returns whether auth is off, as this node knows it.
-    pub(super) async fn is_open(&self) -> Result<bool, Status> {
-        Ok(!self.mark().await?.enabled)
-    }
-
-    /// Returns the identity of a request's sender, as this node knows it.
-    pub(super) async fn by(&self, asker: &Asker) -> Result<By, Status> {
-        let Asker::Client(client) = asker else {
-            return Ok(By::Member);
-        };
-        let mark = self.mark().await?;
-        if !mark.enabled {
-            return Ok(By::Nobody);
-        }
-        match self.known(client, mark).await? {
-            Some(known) => Ok(known.by()),
-            None => Ok(client.certified.as_ref().map_or(By::Nobody, |name| By::User {
-                name: (**name).to_owned(),
-                revision: mark.revision,
-            })),
-        }
-    }
-
-    /// Returns the user by the client's token, if it has one.
-    async fn known(&self, client: &Client, mark: Mark) -> Result<Option<Known>, Status> {
-        match (&client.stays, &client.token) {
-            (Some(known), _) => self.still(known, mark).await.map(Some),
-            (None, Presented::Text(token)) => self.session(token, mark).await.map(Some),
-            (None, Presented::Unreadable) => Err(errors::invalid_token()),
-            (None, Presented::Nothing) => Ok(None),
-        }
-    }
-
-    /// Checks that a user has not changed.
-    async fn still(&self, known: &Known, mark: Mark) -> Result<Known, Status> {
-        if known.mark == mark {
-            return Ok(known.clone());
-        }
-        let now = self.credentials(&known.name).await?;
-        let is_same = now.enabled && now.epoch == known.epoch && now.since == known.since;
-        match is_same {
-            true => Ok(Known::of(&known.name, &now)),
-            false => Err(errors::invalid_token()),
-        }
-    }
-
-    async fn session(&self, token: &Arc<str>, mark: Mark) -> Result<Known, Status> {
-        match self.gate.recall(token, Instant::now()) {
-            Some(known) if known.mark == mark => Ok(known),
-            Some(known) => {
-                let still = self.still(&known, mark).await;
-                match &still {
-                    Ok(still) => self.gate.renew(token, still.clone()),
-                    Err(error) if errors::is_invalid_token(error) => self.gate.forget(token),
-                    Err(_) => {}
-                }
-                still
-            }
-            None => {
-                let (known, ends) = match &self.tokens {
-                    Tokens::Simple => (self.stated(token).await?, None),
-                    Tokens::Jwt(jwt) => self.claimed(jwt, token).await?,
-                };
-                self.gate.remember(token, known.clone(), Instant::now(), ends);
-                Ok(known)
-            }
-        }
-    }
-
-    /// Returns the user of one of our own tokens.
-    async fn stated(&self, token: &str) -> Result<Known, Status> {
-        let signed = Signed::parse(token).ok_or_else(errors::invalid_token)?;
-        let name = &signed.statement.name;
-        let now = self.credentials(name).await?;
-        match signed.holds(&now, self.cluster()) {
-            true => Ok(Known::of(name, &now)),
-            false => Err(errors::invalid_token()),
-        }
-    }
-
-    /// Returns the user of a JSON Web Token, and its expiry.
-    async fn claimed(&self, jwt: &Jwt, token: &str) -> Result<(Known, Option<Instant>), Status> {
-        let claims = jwt.read(token).ok_or_else(errors::invalid_token)?;
-        let mut now = self.credentials(&claims.username).await?;
-        if now.revision < claims.revision {
-            // Another member issued it, and this one may lag.
-            let freshest = self.credentials_as(&claims.username, Freshness::Linearizable);
-            now = freshest.await?;
-        }
-        if !claims.hold(&now) {
-            return Err(errors::invalid_token());
-        }
-        let known = Known::of(&claims.username, &now);
-        Ok((known, Instant::now().checked_add(claims.left())))
-    }
-
-    /// Fixes the current identity for as long as that user and that password exist: for a stream,
-    /// which may be silent for longer than a token lasts.
-    pub(super) async fn stay(&self, asker: &Asker) -> Result<Asker, Status> {
-        let Asker::Client(client) = asker else {
-            return Ok(Asker::Member);
-        };
-        let mark = self.mark().await?;
-        let stays = match mark.enabled {
-            true => self.known(client, mark).await?,
-            false => None,
-        };
-        Ok(Asker::Client(Client {
-            stays: stays.or_else(|| client.stays.clone()),
-            ..client.clone()
-        }))
-    }
-
-    /// Returns a token for a user whose password was checked against these credentials.
-    pub(super) fn token(&self, name: &str, now: &Credentials) -> Result<String, Status> {
-        if let Tokens::Jwt(jwt) = &self.tokens {
-            let signed = jwt.sign(name, now.revision);
-            let signed = signed.ok_or_else(errors::verify_only)?;
-            return signed.map_err(|error| Status::internal(format!("etcdserver: {error}")));
-        }
-        let statement = Statement {
-            name: name.to_owned(),
-            since: now.since,
-            epoch: now.epoch,
-            at_ms: now.now_ms,
-        };
-        let token = statement.sign(&now.secret, self.cluster());
-        token.ok_or_else(|| Status::internal("etcdserver: there is no key to sign a token with"))
     }
 }
 

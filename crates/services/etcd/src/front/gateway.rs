@@ -26,11 +26,7 @@ use self::{
     json::{encode, frames},
     lines::{Frames, Lines},
 };
-use super::{
-    asking::{Asking, Caller},
-    errors,
-    memory::Share,
-};
+use super::{asking::Asking, errors, gate::Caller, memory::Share};
 use crate::proto::DESCRIPTORS;
 
 /// Maximum bytes of a body: a request of the largest size, in base 64, with its envelope.
@@ -125,26 +121,6 @@ pub(super) fn routes(asking: &Arc<Asking>, services: &Router) -> Router {
     router
 }
 
-/// Maps a gRPC code to an HTTP status.
-const fn http_code(code: Code) -> StatusCode {
-    match code {
-        Code::Ok => StatusCode::OK,
-        Code::InvalidArgument | Code::FailedPrecondition | Code::OutOfRange => {
-            StatusCode::BAD_REQUEST
-        }
-        Code::Unauthenticated => StatusCode::UNAUTHORIZED,
-        Code::PermissionDenied => StatusCode::FORBIDDEN,
-        Code::NotFound => StatusCode::NOT_FOUND,
-        Code::AlreadyExists | Code::Aborted => StatusCode::CONFLICT,
-        Code::ResourceExhausted => StatusCode::TOO_MANY_REQUESTS,
-        Code::Unimplemented => StatusCode::NOT_IMPLEMENTED,
-        Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
-        Code::DeadlineExceeded => StatusCode::GATEWAY_TIMEOUT,
-        Code::Cancelled => StatusCode::REQUEST_TIMEOUT,
-        Code::Unknown | Code::Internal | Code::DataLoss => StatusCode::INTERNAL_SERVER_ERROR,
-    }
-}
-
 fn respond(code: StatusCode, body: impl Into<Body>) -> Response {
     let json = (header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     (code, [json], body.into()).into_response()
@@ -157,7 +133,7 @@ fn refuse(status: &Status) -> Response {
         "code": status.code() as i32,
         "message": status.message(),
     });
-    respond(http_code(status.code()), error.to_string())
+    respond(errors::http_code(status.code()), error.to_string())
 }
 
 async fn answer(State(gate): State<Gate>, request: Request) -> Response {

@@ -16,12 +16,14 @@ use super::{
     asking::{Asking, Freshness},
     gate::Asker,
     memory::{Memory, Share},
-    watch::EVENT_BYTES,
 };
 use crate::{
     command::{Events, EventsRequest, Query},
     proto::mvccpb::Event,
 };
+
+/// Approximate memory of an event, apart from keys and values.
+pub(super) const EVENT_BYTES: usize = 320;
 
 /// Maximum number of batches that a stream may lag.
 const BATCHES_MAX: usize = 16;

@@ -210,7 +210,7 @@ impl Jwt {
     /// Checks that a token signed here also verifies.
     fn try_out(&self, options: &Options<'_>, method: &str) -> Result<(), BadTokens> {
         let private = PathBuf::from(options.private.unwrap_or_default());
-        match self.sign("somebody", 1) {
+        match self.sign("user", 1) {
             None => Ok(()),
             Some(Ok(token)) if self.read(&token).is_some() => Ok(()),
             Some(Ok(_)) => Err(BadTokens::Pair {

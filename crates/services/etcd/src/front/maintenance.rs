@@ -6,11 +6,11 @@ use quorate::{NodeId, Role};
 use tonic::{Code, Request, Response, Status, async_trait};
 
 use super::{
-    VERSION,
     asking::{Asking, Freshness, term_of},
     errors,
     gate::Asker,
     queue::Answers,
+    settings::VERSION,
     snapshot,
 };
 use crate::{

@@ -7,7 +7,7 @@ use std::{
     fmt::Write as _,
     sync::{
         Arc,
-        atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering},
+        atomic::{AtomicI64, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -20,188 +20,13 @@ use quorate::Status as NodeStatus;
 use tokio::time::timeout;
 
 use super::{
-    VERSION,
     asking::{Asking, Freshness, term_of},
+    counters::{CODES, METHODS},
+    settings::VERSION,
 };
 
 /// Maximum wait for the status of the node.
 const WAIT: Duration = Duration::from_secs(5);
-
-/// Methods that are counted: service, method, and kind.
-const METHODS: [(&str, &str, &str); 50] = [
-    ("etcdserverpb.KV", "Range", UNARY),
-    ("etcdserverpb.KV", "Put", UNARY),
-    ("etcdserverpb.KV", "DeleteRange", UNARY),
-    ("etcdserverpb.KV", "Txn", UNARY),
-    ("etcdserverpb.KV", "Compact", UNARY),
-    ("etcdserverpb.Watch", "Watch", BIDI),
-    ("etcdserverpb.Lease", "LeaseGrant", UNARY),
-    ("etcdserverpb.Lease", "LeaseRevoke", UNARY),
-    ("etcdserverpb.Lease", "LeaseKeepAlive", BIDI),
-    ("etcdserverpb.Lease", "LeaseTimeToLive", UNARY),
-    ("etcdserverpb.Lease", "LeaseLeases", UNARY),
-    ("etcdserverpb.Cluster", "MemberAdd", UNARY),
-    ("etcdserverpb.Cluster", "MemberRemove", UNARY),
-    ("etcdserverpb.Cluster", "MemberUpdate", UNARY),
-    ("etcdserverpb.Cluster", "MemberList", UNARY),
-    ("etcdserverpb.Cluster", "MemberPromote", UNARY),
-    ("etcdserverpb.Maintenance", "Alarm", UNARY),
-    ("etcdserverpb.Maintenance", "Status", UNARY),
-    ("etcdserverpb.Maintenance", "Defragment", UNARY),
-    ("etcdserverpb.Maintenance", "Hash", UNARY),
-    ("etcdserverpb.Maintenance", "HashKV", UNARY),
-    ("etcdserverpb.Maintenance", "Snapshot", SERVER),
-    ("etcdserverpb.Maintenance", "MoveLeader", UNARY),
-    ("etcdserverpb.Maintenance", "Downgrade", UNARY),
-    ("etcdserverpb.Auth", "AuthEnable", UNARY),
-    ("etcdserverpb.Auth", "AuthDisable", UNARY),
-    ("etcdserverpb.Auth", "AuthStatus", UNARY),
-    ("etcdserverpb.Auth", "Authenticate", UNARY),
-    ("etcdserverpb.Auth", "UserAdd", UNARY),
-    ("etcdserverpb.Auth", "UserGet", UNARY),
-    ("etcdserverpb.Auth", "UserList", UNARY),
-    ("etcdserverpb.Auth", "UserDelete", UNARY),
-    ("etcdserverpb.Auth", "UserChangePassword", UNARY),
-    ("etcdserverpb.Auth", "UserGrantRole", UNARY),
-    ("etcdserverpb.Auth", "UserRevokeRole", UNARY),
-    ("etcdserverpb.Auth", "RoleAdd", UNARY),
-    ("etcdserverpb.Auth", "RoleGet", UNARY),
-    ("etcdserverpb.Auth", "RoleList", UNARY),
-    ("etcdserverpb.Auth", "RoleDelete", UNARY),
-    ("etcdserverpb.Auth", "RoleGrantPermission", UNARY),
-    ("etcdserverpb.Auth", "RoleRevokePermission", UNARY),
-    ("v3lockpb.Lock", "Lock", UNARY),
-    ("v3lockpb.Lock", "Unlock", UNARY),
-    ("v3electionpb.Election", "Campaign", UNARY),
-    ("v3electionpb.Election", "Proclaim", UNARY),
-    ("v3electionpb.Election", "Leader", UNARY),
-    ("v3electionpb.Election", "Observe", SERVER),
-    ("v3electionpb.Election", "Resign", UNARY),
-    ("grpc.health.v1.Health", "Check", UNARY),
-    ("grpc.health.v1.Health", "Watch", SERVER),
-];
-const UNARY: &str = "unary";
-const SERVER: &str = "server_stream";
-const BIDI: &str = "bidi_stream";
-
-/// Codes by their numbers, as the labels of such figures have them.
-const CODES: [&str; 17] = [
-    "OK",
-    "Canceled",
-    "Unknown",
-    "InvalidArgument",
-    "DeadlineExceeded",
-    "NotFound",
-    "AlreadyExists",
-    "PermissionDenied",
-    "ResourceExhausted",
-    "FailedPrecondition",
-    "Aborted",
-    "OutOfRange",
-    "Unimplemented",
-    "Internal",
-    "Unavailable",
-    "DataLoss",
-    "Unauthenticated",
-];
-
-/// Requests of one method.
-#[derive(Debug, Default)]
-struct Requests {
-    started: AtomicU64,
-    /// Completed requests by code.
-    handled: [AtomicU64; CODES.len()],
-}
-
-/// Counters updated in place.
-#[derive(Debug)]
-pub(super) struct Counters {
-    methods: [Requests; METHODS.len()],
-    /// Bytes of requests and of answers.
-    pub(super) received: AtomicU64,
-    pub(super) sent: AtomicU64,
-    pub(super) watchers: AtomicI64,
-    pub(super) watch_streams: AtomicI64,
-    /// Commands that failed or whose outcome is unknown.
-    pub(super) failed: AtomicU64,
-    /// Last leader, and number of changes.
-    leader: AtomicU32,
-    leader_changes: AtomicU64,
-}
-
-impl Default for Counters {
-    fn default() -> Self {
-        Self {
-            methods: std::array::from_fn(|_| Requests::default()),
-            received: AtomicU64::new(0),
-            sent: AtomicU64::new(0),
-            watchers: AtomicI64::new(0),
-            watch_streams: AtomicI64::new(0),
-            failed: AtomicU64::new(0),
-            leader: AtomicU32::new(0),
-            leader_changes: AtomicU64::new(0),
-        }
-    }
-}
-
-impl Counters {
-    /// Records the leader, and counts a change.
-    pub(super) fn see_leader(&self, leader: u32) {
-        if self.leader.swap(leader, Ordering::Relaxed) != leader {
-            self.leader_changes.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-}
-
-/// Guard that counts one more of something while it lives.
-#[derive(Debug)]
-pub(super) struct OneMore(Arc<Counters>, fn(&Counters) -> &AtomicI64);
-
-impl OneMore {
-    pub(super) fn of(counters: &Arc<Counters>, what: fn(&Counters) -> &AtomicI64) -> Self {
-        what(counters).fetch_add(1, Ordering::Relaxed);
-        Self(Arc::clone(counters), what)
-    }
-}
-
-impl Drop for OneMore {
-    fn drop(&mut self) {
-        (self.1)(&self.0).fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// A request in flight, counted as handled on drop.
-#[derive(Debug)]
-pub(super) struct UnderWay {
-    counters: Arc<Counters>,
-    method: usize,
-    /// The number of its code.
-    pub(super) code: usize,
-}
-
-impl UnderWay {
-    /// A request to this path, if it is one of a method that is known.
-    pub(super) fn begin(counters: &Arc<Counters>, path: &str) -> Option<Self> {
-        let (service, method) = path.strip_prefix('/')?.split_once('/')?;
-        let is_it = |(of, name, _): &(&str, &str, &str)| *of == service && *name == method;
-        let method = METHODS.iter().position(is_it)?;
-        let requests = counters.methods.get(method)?;
-        requests.started.fetch_add(1, Ordering::Relaxed);
-        Some(Self { counters: Arc::clone(counters), method, code: 0 })
-    }
-}
-
-impl Drop for UnderWay {
-    fn drop(&mut self) {
-        let requests = self.counters.methods.get(self.method);
-        // An unmapped code counts as an unknown error.
-        let handled = requests
-            .map(|requests| requests.handled.get(self.code).unwrap_or(&requests.handled[2]));
-        if let Some(handled) = handled {
-            handled.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-}
 
 /// The page.
 pub(super) async fn page(asking: Arc<Asking>) -> Response {
@@ -229,12 +54,12 @@ pub(super) async fn page(asking: Arc<Asking>) -> Response {
     let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     text.counter(
         "etcd_server_leader_changes_seen_total",
-        "How often somebody else began to lead since the start, as far as this member noticed",
+        "How often another member began to lead since the start, as far as this member noticed",
         load(&counters.leader_changes),
     );
     text.counter(
         "etcd_server_proposals_failed_total",
-        "Commands that were not done, or of which nobody knows",
+        "Commands that were not done, or whose outcome is unknown",
         load(&counters.failed),
     );
     text.counter(

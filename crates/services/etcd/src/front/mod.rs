@@ -4,16 +4,19 @@
 //! [`memory`]); the services ([`kv`], [`watch`], [`lease`], [`cluster`], [`maintenance`], [`lock`],
 //! [`election`], [`auth`], [`health`]) turn them into commands and queries for the replica in this
 //! process ([`asking`]), and the results into answers or errors ([`errors`]). Clients authenticate
-//! by a [`token`], of etcd's kind or a [`jwt`], or a certificate ([`gate`]); [`passwords`] are
-//! checked on separate threads. [`pages`] and the [`gateway`] serve HTTP. The [`hub`] reads events
-//! once for all watchers, [`keeping`] keeps leases alive, many in one command, and [`turns`] are
-//! the queues of locks and elections.
+//! by a [`token`], of etcd's kind or a [`jwt`], or a certificate: the [`gate`] remembers them, and
+//! [`admission`] checks them; [`passwords`] are checked on separate threads. [`pages`] and the
+//! [`gateway`] serve HTTP. The [`hub`] reads events once for all watchers, [`keeping`] keeps leases
+//! alive, many in one command, and [`turns`] are the queues of locks and elections. All are counted
+//! ([`counters`], [`metrics`]).
 
+mod admission;
 mod asking;
 mod auth;
 mod bodies;
 mod cluster;
 mod connections;
+mod counters;
 mod election;
 mod errors;
 mod gate;
@@ -31,6 +34,7 @@ mod metrics;
 mod pages;
 mod passwords;
 mod queue;
+mod settings;
 mod snapshot;
 mod token;
 mod turns;
@@ -47,14 +51,17 @@ use axum::{
     extract::Request,
     middleware::{self, Next},
 };
-use quorate::{Handle, Local, NodeId, Protection};
+use quorate::{Handle, Local, Protection};
 use tokio::sync::Notify;
 use tonic::service::Routes;
 
-pub use self::jwt::{BadTokens, Tokens};
 use self::{
     asking::Asking, connections::Limits, hub::Hub, keeping::Keeper, passwords::Passwords,
     turns::Turns,
+};
+pub use self::{
+    jwt::{BadTokens, Tokens},
+    settings::{REQUEST_BYTES_MAX, Settings, VERSION},
 };
 use crate::proto::{
     etcdserverpb::{
@@ -67,10 +74,6 @@ use crate::proto::{
     v3lockpb::lock_server::LockServer,
 };
 
-/// Version of etcd whose interface this is, as reported to clients.
-pub const VERSION: &str = "3.6.0";
-/// Largest request that becomes a command.
-pub const REQUEST_BYTES_MAX: usize = 1536 << 10;
 /// Largest message that is read at all: a command and the rest of its request.
 const MESSAGE_BYTES_MAX: usize = REQUEST_BYTES_MAX + (512 << 10);
 /// Threads that serve connections, at most.
@@ -182,24 +185,6 @@ impl Door {
         })?;
         Ok(Server { stop, thread: Some(thread) })
     }
-}
-
-/// Settings of the front.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// The cluster.
-    pub cluster: u128,
-    /// This node.
-    pub node: NodeId,
-    /// Connections at a time.
-    pub connections_max: usize,
-    /// Memory for all requests and answers, and for the work in flight for them.
-    pub memory_bytes: usize,
-    /// Quota of the data in bytes, above which nothing may grow until an operator allows it; 0: no
-    /// quota.
-    pub quota_bytes: u64,
-    /// The tokens that clients get at login.
-    pub tokens: Tokens,
 }
 
 /// Serves clients for as long as it is kept.

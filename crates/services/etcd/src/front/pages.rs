@@ -12,10 +12,10 @@ use axum::{
 use tokio::time::timeout;
 
 use super::{
-    VERSION,
     asking::{Asking, Freshness},
     gate::Asker,
     metrics,
+    settings::VERSION,
 };
 use crate::proto::etcdserverpb::{AlarmMember, AlarmType};
 

@@ -14,11 +14,11 @@ use tokio::{runtime::Handle, sync::mpsc, time::timeout};
 use tonic::Status;
 
 use super::{
-    VERSION,
     asking::{Asking, Freshness},
     errors,
     memory::Memory,
     queue::{Answers, Queued},
+    settings::VERSION,
 };
 use crate::proto::etcdserverpb::SnapshotResponse;
 

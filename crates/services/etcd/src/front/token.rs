@@ -158,8 +158,8 @@ mod tests {
             assert!(!signed.holds(&other, CLUSTER), "{other:?}");
         }
         // A signed token of no user.
-        let nobody = Statement { since: 0, ..statement() };
-        let signed = Signed::parse(&nobody.sign(&now(0).secret, CLUSTER).unwrap()).unwrap();
+        let no_user = Statement { since: 0, ..statement() };
+        let signed = Signed::parse(&no_user.sign(&now(0).secret, CLUSTER).unwrap()).unwrap();
         assert!(!signed.holds(&Credentials { since: 0, ..now(1_000_000) }, CLUSTER));
     }
 

@@ -22,11 +22,11 @@ use tonic::{Code, Request, Response, Status, Streaming, async_trait};
 use self::watcher::{ByKey, Watcher, Watchers};
 use super::{
     asking::{Asking, Freshness, patiently},
+    counters::OneMore,
     errors,
     gate::Asker,
-    hub::{Batch, Hub},
+    hub::{Batch, EVENT_BYTES, Hub},
     memory::Share,
-    metrics::OneMore,
     queue::{Answers, Queued},
 };
 use crate::{
@@ -45,8 +45,6 @@ use crate::{
 const ANSWERS_MAX: usize = 16;
 /// Memory of a stream of watchers without them, about.
 const STREAM_BYTES: usize = 32 << 10;
-/// Approximate memory of an event, apart from keys and values.
-pub(super) const EVENT_BYTES: usize = 320;
 /// Approximate memory of an answer, apart from its events.
 const ANSWER_BYTES: usize = 256;
 /// Maximum wait of a stream for memory. Then it ends, and its client reconnects.
@@ -58,7 +56,7 @@ const PROGRESS_PERIOD: Duration = Duration::from_secs(600);
 /// Interval of checks for a leader, for clients that insist on one.
 const LEADER_PERIOD: Duration = Duration::from_secs(1);
 /// The id of no watcher.
-const NOBODY: i64 = -1;
+const NO_WATCHER: i64 = -1;
 
 #[derive(Debug)]
 pub(super) struct Watch {
@@ -258,7 +256,7 @@ impl WatchStream {
         let asking = Arc::clone(&self.asking);
         let refused = |revision, reason: &str| WatchResponse {
             header: asking.header(revision),
-            watch_id: NOBODY,
+            watch_id: NO_WATCHER,
             created: true,
             canceled: true,
             cancel_reason: reason.to_owned(),
@@ -427,7 +425,7 @@ impl WatchStream {
         }
         self.send(WatchResponse {
             header: self.asking.header(self.seen),
-            watch_id: NOBODY,
+            watch_id: NO_WATCHER,
             ..WatchResponse::default()
         })
         .await

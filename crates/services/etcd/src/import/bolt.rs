@@ -15,7 +15,7 @@
 
 use std::{fs::File, io, os::unix::fs::FileExt as _};
 
-use super::Bad;
+use super::bad::Bad;
 
 /// Source of the bytes of a database.
 pub trait Source {

@@ -6,7 +6,7 @@
 use prost::Message;
 
 use super::{
-    Bad,
+    bad::Bad,
     bolt::{Bucket, Each, Element, Source, Trees},
 };
 use crate::{

@@ -1,6 +1,6 @@
 //! Items of an image made from a snapshot of etcd, in the order of the rows of the store.
 
-use super::{Bad, Contents};
+use super::{bad::Bad, contents::Contents};
 use crate::{
     image,
     mvcc::{

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use bytes::Bytes;
 
 use super::{
-    Mvcc,
+    base::Mvcc,
     layout::{alarm, alarms_end, parse_alarm},
 };
 use crate::{

@@ -9,7 +9,7 @@
 use std::ops::ControlFlow;
 
 use super::{
-    Mvcc,
+    base::Mvcc,
     layout::{
         Change, Revision, history_at, history_end_of, parse_history, parse_revision, revision,
     },

@@ -2,9 +2,13 @@
 
 use std::{cmp::Ordering, ops::ControlFlow};
 
-use super::{Budget, Mvcc, read::Keys};
+use super::{
+    base::Mvcc,
+    budget::Budget,
+    layout::{Record, Revision},
+    read::Keys,
+};
 use crate::{
-    mvcc::layout::Record,
     proto::etcdserverpb::{
         Compare,
         compare::{CompareResult, CompareTarget, TargetUnion},
@@ -14,7 +18,7 @@ use crate::{
 
 /// Record of a key that does not exist.
 const ABSENT: Record = Record {
-    revision: super::Revision { main: 0, sub: 0 },
+    revision: Revision { main: 0, sub: 0 },
     created: 0,
     version: 0,
     lease: 0,

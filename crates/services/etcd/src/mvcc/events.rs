@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use bytes::Bytes;
 
 use super::{
-    Mvcc,
+    base::Mvcc,
     layout::{Change, Record, Revision, current, history_at, parse_revision, revision},
     read::{Found, Keys},
 };

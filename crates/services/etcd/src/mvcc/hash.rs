@@ -10,7 +10,7 @@ use bytes::Bytes;
 use xxhash_rust::xxh3::Xxh3;
 
 use super::{
-    Mvcc,
+    base::Mvcc,
     layout::{Change, Record, Revision, parse_revision, revision},
     read::Keys,
 };

@@ -4,12 +4,13 @@
 //! command removes them, since that takes a revision. The leader proposes such commands as soon as
 //! there is something to remove.
 
-use std::{cell::Cell, ops::ControlFlow};
+use std::ops::ControlFlow;
 
 use bytes::Bytes;
 
 use super::{
-    Budget, Mvcc,
+    base::{Ends, Mvcc},
+    budget::Budget,
     layout::{
         Lease, attached, attached_end, deadline, deadlines, deadlines_end, lease, leases_end,
         parse_attached, parse_deadline, parse_lease,
@@ -34,18 +35,6 @@ const ENDED_KEYS_MAX: u64 = 10_000;
 const LEASES_PAGE: usize = 5_000;
 /// Keys of a lease that are copied at a time.
 const KEYS_STEP: usize = 1000;
-
-/// Cached bounds of deadlines. Old deadlines of leases that were kept alive since precede the
-/// others until a store on disk has merged them away; finding the first one must not walk over them
-/// each time.
-#[derive(Debug, Default)]
-pub(super) struct Ends {
-    /// Lower bound of all deadlines; leases with the same deadline are in the order of their ids as
-    /// unsigned numbers. At most one above the group's time: new deadlines are later.
-    earliest: Cell<(u64, u64)>,
-    /// No deadline is above the group's time and below this one.
-    next: Cell<u64>,
-}
 
 /// Returns the end of all leases with this deadline.
 fn behind(at: u64) -> Vec<u8> {

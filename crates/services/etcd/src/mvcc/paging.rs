@@ -8,8 +8,9 @@ use std::ops::ControlFlow;
 use bytes::Bytes;
 
 use super::{
-    Mvcc,
+    base::Mvcc,
     budget::QUERY_BYTES_MAX,
+    layout::Record,
     range::{arrange, bytes_of, entry, is_wanted, most, sort},
     read::Keys,
     write::header,
@@ -147,7 +148,7 @@ impl Mvcc {
         let visits_max = page.visits.clamp(1, PAGE_VISITS_MAX);
         let (mut visits, mut count, mut bytes) = (0, 0, 0);
         let (mut kvs, mut next) = (Vec::new(), Bytes::new());
-        let mut visit = |key: &[u8], record: Option<super::Record>| {
+        let mut visit = |key: &[u8], record: Option<Record>| {
             visits += 1;
             if let Some(record) = record {
                 count += 1;

@@ -5,8 +5,9 @@ use std::{cmp::Ordering, ops::ControlFlow};
 use bytes::Bytes;
 
 use super::{
-    Budget, Mvcc,
-    budget::ENTRY_BYTES,
+    base::Mvcc,
+    budget::{Budget, ENTRY_BYTES},
+    layout::Record,
     read::{Found, Keys},
     write::header,
 };
@@ -85,7 +86,7 @@ pub(super) fn arrange(request: &RangeRequest, found: &mut Vec<KeyValue>) -> bool
 }
 
 /// Returns whether the revisions of a key are within the requested bounds; 0 is no bound.
-pub(super) fn is_wanted(request: &RangeRequest, found: &super::Record) -> bool {
+pub(super) fn is_wanted(request: &RangeRequest, found: &Record) -> bool {
     let within = |revision: i64, min: i64, max: i64| {
         (min == 0 || revision >= min) && (max == 0 || revision <= max)
     };
@@ -94,7 +95,7 @@ pub(super) fn is_wanted(request: &RangeRequest, found: &super::Record) -> bool {
 }
 
 /// A key with its record as the answer has it, at most: values that will be left out are not kept.
-pub(super) fn entry(request: &RangeRequest, key: &[u8], record: super::Record) -> KeyValue {
+pub(super) fn entry(request: &RangeRequest, key: &[u8], record: Record) -> KeyValue {
     let key = Bytes::copy_from_slice(key);
     let mut kv = KeyValue::from(Found { key, record });
     if request.keys_only && request.sort_target() != SortTarget::Value {
@@ -124,7 +125,7 @@ impl<'t> Taking<'t> {
         Self { most: most(request), request, budget, count: 0, kvs: Vec::new(), bytes: 0 }
     }
 
-    fn take(&mut self, key: &[u8], record: Option<super::Record>) -> Result<(), Refusal> {
+    fn take(&mut self, key: &[u8], record: Option<Record>) -> Result<(), Refusal> {
         self.budget.visit()?;
         let Some(record) = record else { return Ok(()) };
         self.count += 1;

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use bytes::Bytes;
 
 use super::{
-    Mvcc,
+    base::Mvcc,
     layout::{
         Record, Revision, current, current_end, current_key, history, history_at, history_end,
         history_end_of, parse_history,

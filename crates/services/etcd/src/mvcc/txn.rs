@@ -2,7 +2,8 @@
 //! nothing.
 
 use super::{
-    Budget, Mvcc,
+    base::Mvcc,
+    budget::Budget,
     write::{Writing, header},
 };
 use crate::{

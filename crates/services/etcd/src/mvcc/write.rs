@@ -5,8 +5,12 @@ use std::ops::ControlFlow;
 use bytes::Bytes;
 
 use super::{
-    Budget, KEY_BYTES_MAX, Mvcc,
-    layout::{Change, Lease, Record, Revision, attached, current, history_at, lease, revision},
+    base::Mvcc,
+    budget::Budget,
+    layout::{
+        Change, KEY_BYTES_MAX, Lease, Record, Revision, attached, current, history_at, lease,
+        revision,
+    },
     read::{Found, Keys},
 };
 use crate::{

@@ -236,7 +236,7 @@ fn requests_need_the_ranges_that_they_touch() {
     for (command, expected) in commands {
         // Anonymous clients are refused, and a user without roles may only grant leases.
         if !matches!(command, Command::Scrub | Command::Expire) {
-            assert_eq!(apply(&mut service, &By::Nobody, &command), Err(Refusal::UserEmpty));
+            assert_eq!(apply(&mut service, &By::Anonymous, &command), Err(Refusal::UserEmpty));
             let eve = user(&service, "eve");
             let unknown = apply(&mut service, &eve, &command);
             if !matches!(command, Command::Grant(_)) {
@@ -281,7 +281,7 @@ fn requests_need_the_ranges_that_they_touch() {
     for (query, expected) in queries {
         assert_eq!(asked(&service, &ann, &query), expected, "{query:?}");
         if query != Query::Figures {
-            assert!(asked(&service, &By::Nobody, &query).is_err(), "{query:?}");
+            assert!(asked(&service, &By::Anonymous, &query).is_err(), "{query:?}");
         }
         let of_node =
             [auth(Ask::Credentials("root".to_owned())), Query::Events(EventsRequest::default())];
@@ -398,10 +398,10 @@ fn a_request_of_an_older_auth_revision_is_refused() {
     }
     let root = user(&before, "root");
     assert_eq!(asked(&before, &root, &page("a", "")), Err(Refusal::AuthBehind));
-    assert_eq!(asked(&before, &By::Nobody, &page("a", "")), Ok(()));
+    assert_eq!(asked(&before, &By::Anonymous, &page("a", "")), Ok(()));
     change(&mut before, enable()).unwrap();
     assert_eq!(asked(&before, &root, &page("a", "")), Ok(()));
-    assert_eq!(asked(&before, &By::Nobody, &page("a", "")), Err(Refusal::UserEmpty));
+    assert_eq!(asked(&before, &By::Anonymous, &page("a", "")), Err(Refusal::UserEmpty));
     change(&mut before, What::Disable(true)).unwrap();
     assert_eq!(asked(&before, &root, &page("a", "")), Ok(()), "it was let in before that");
 }
@@ -549,7 +549,7 @@ fn an_image_has_users_and_roles() {
     assert_eq!(ann, user(&service, "ann"));
     assert_eq!(apply(&mut copy, &ann, &Command::Put(put("b"))), Ok(()));
     assert_eq!(apply(&mut copy, &ann, &Command::Put(put("a"))), Err(Refusal::PermissionDenied));
-    assert_eq!(asked(&copy, &By::Nobody, &page("a", "")), Err(Refusal::UserEmpty));
+    assert_eq!(asked(&copy, &By::Anonymous, &page("a", "")), Err(Refusal::UserEmpty));
     assert_eq!(credentials(&copy, "ann"), credentials(&service, "ann"));
     // Another password is another state.
     let password = NewPassword { name: "ann".to_owned(), hash: "new".to_owned() };

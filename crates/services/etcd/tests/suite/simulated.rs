@@ -260,7 +260,7 @@ impl World {
             }
             Some(Outcome::Written(bytes) | Outcome::Read(bytes)) => bytes,
             Some(Outcome::Registered(_) | Outcome::InMemory(_)) => {
-                unreachable!("nobody registers, or asks for less")
+                unreachable!("no client registers, or asks for less")
             }
         };
         self.clients[client] = None;
@@ -506,7 +506,7 @@ impl World {
     fn check(&self) {
         let numbers: Vec<i64> = self.history.keys().copied().collect();
         let last = *numbers.last().unwrap();
-        assert_eq!(numbers, (2..=last).collect::<Vec<_>>(), "somebody saw each");
+        assert_eq!(numbers, (2..=last).collect::<Vec<_>>(), "each was seen");
         let puts = |value: &str| {
             let all = self.history.values().flatten();
             all.filter(|event| event.kv.as_ref().is_some_and(|kv| kv.value == value)).count()

@@ -8,8 +8,8 @@
 use quorate_core::{level::Level, node_id::NodeId};
 use quorate_wire::{Frame, Lane, RefusalCode};
 
-use super::{Peers, greeting::Stage, journal::News, link::LinkId, table::Was};
-use crate::{cx::PeerCx, host::Now};
+use super::{Peers, journal::News, stage::Stage, table::Was};
+use crate::{cx::PeerCx, host::Now, sources::LinkId};
 
 impl Peers {
     /// Takes over the group's table, and its level, if they have changed.

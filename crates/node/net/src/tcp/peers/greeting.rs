@@ -1,103 +1,22 @@
 //! Handshake of peer connections: which side greets, what each says, and which are refused.
 
-use quorate_core::{
-    level::Levels,
-    node_id::{Member, NodeId},
-    time::Time,
-};
+use quorate_core::{level::Levels, node_id::NodeId, time::Time};
 use quorate_wire::{Founding, Frame, Hello, Join, Lane, NO_CLUSTER, RefusalCode};
 
-use super::{Peers, link::LinkId};
+use super::{
+    Peers,
+    stage::{Greeter, Stage, Verdict},
+};
 use crate::{
     cx::PeerCx,
     host::{Now, Refused},
     identity::Identity,
+    sources::LinkId,
     tcp::handshake::{Expectation, judge},
 };
 
 const NO_CLUSTER_YET: &str = "starts with an empty folder, and would have founded a second cluster; it was \
      told that this one exists";
-
-/// Stage of a connection.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Stage {
-    /// Dialled; not yet connected.
-    Dialling { node: NodeId, lane: Lane, deadline: Time },
-    /// Connected; our hello is out.
-    Greeting { node: NodeId, lane: Lane, deadline: Time },
-    /// Accepted; nothing said yet.
-    Stranger { deadline: Time },
-    /// Greeted, in the name of a peer whose connection lives.
-    Newcomer { deadline: Time },
-    /// Its last frame is on the way; what still comes is discarded.
-    Leaving { deadline: Time },
-    /// In use.
-    Open { member: Member, boot: u32, levels: Levels, lane: Lane },
-}
-
-impl Stage {
-    /// Returns when it has taken too long.
-    pub(super) const fn deadline(self) -> Option<Time> {
-        match self {
-            Self::Dialling { deadline, .. }
-            | Self::Greeting { deadline, .. }
-            | Self::Stranger { deadline }
-            | Self::Newcomer { deadline }
-            | Self::Leaving { deadline } => Some(deadline),
-            Self::Open { .. } => None,
-        }
-    }
-
-    /// Returns whether its other side is no peer yet, or never will be.
-    pub(super) const fn is_stranger(self) -> bool {
-        matches!(self, Self::Stranger { .. } | Self::Newcomer { .. } | Self::Leaving { .. })
-    }
-
-    /// Returns the node and the lane that it serves, or is to serve.
-    pub(super) const fn lane(self) -> Option<(NodeId, Lane)> {
-        match self {
-            Self::Dialling { node, lane, .. } | Self::Greeting { node, lane, .. } => {
-                Some((node, lane))
-            }
-            Self::Open { member, lane, .. } => Some((member.node, lane)),
-            Self::Stranger { .. } | Self::Newcomer { .. } | Self::Leaving { .. } => None,
-        }
-    }
-}
-
-/// Effect of a frame on the connection that it was received by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
-    GoOn,
-    Close,
-}
-
-/// A greeter and its request.
-#[derive(Clone, Debug)]
-pub(super) struct Greeter {
-    pub(super) member: Member,
-    pub(super) boot: u32,
-    /// Levels that it supports.
-    pub(super) levels: Levels,
-    pub(super) lane: Lane,
-    pub(super) client: String,
-    pub(super) admin: String,
-    pub(super) stream: String,
-}
-
-impl Greeter {
-    fn of(hello: &Hello<'_>) -> Self {
-        Self {
-            member: hello.from,
-            boot: hello.boot,
-            levels: hello.levels,
-            lane: hello.lane,
-            client: hello.client.to_owned(),
-            admin: hello.admin.to_owned(),
-            stream: hello.stream.to_owned(),
-        }
-    }
-}
 
 impl Peers {
     /// Handles the outcome of a dial.
@@ -323,7 +242,7 @@ impl Peers {
             None => journal.complain(node, "a node of another cluster wanted to connect"),
             // The peer itself is here.
             Some(_) if self.table.is_up(node) => {
-                journal.complain(node, "somebody of another cluster greeted in its name");
+                journal.complain(node, "a node of another cluster greeted in its name");
             }
             Some(address) => journal.foreign(node, address, now.time),
         }

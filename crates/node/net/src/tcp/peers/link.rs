@@ -6,12 +6,12 @@ use std::{collections::VecDeque, io};
 use quorate_core::{node_id::Member, time::Time};
 use quorate_replica::plane::Body;
 use rustix::io::Errno;
-use slotmap::{SlotMap, new_key_type};
+use slotmap::SlotMap;
 
-use super::greeting::{Greeter, Stage};
+use super::stage::{Greeter, Stage};
 use crate::{
     poller::Interest,
-    sources::{Source, Sources, Token},
+    sources::{LinkId, Source, Sources, Token},
     tcp::{
         inbox::Inbox,
         outbox::Outbox,
@@ -21,11 +21,6 @@ use crate::{
 
 /// Prefix of the cause when the other side closed the connection.
 pub(super) const CLOSED: &str = "connection closed";
-
-new_key_type! {
-    /// One connection; never that of another one, even when its place is used again.
-    pub(crate) struct LinkId;
-}
 
 /// All connections with peers and strangers.
 #[derive(Debug)]

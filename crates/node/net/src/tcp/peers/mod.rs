@@ -7,6 +7,7 @@ mod link;
 mod newcomers;
 mod packets;
 mod sharing;
+mod stage;
 mod table;
 
 use std::{net::SocketAddrV4, sync::Arc};
@@ -30,29 +31,28 @@ use quorate_wire::{
     BODY_BYTES_MAX, Frame, HANDSHAKE_BODY_BYTES_MAX, Lane, Malformed, RefusalCode, encode_parts,
 };
 
-pub(crate) use self::link::LinkId;
 use self::{
-    greeting::{Greeter, Stage, Verdict},
     journal::{Journal, News},
     link::{Link, Links},
+    stage::{Greeter, Stage, Verdict},
     table::{Need, Table, Was},
 };
 use super::{
     inbox,
-    resolve::{Resolved, resolve},
+    resolve::resolve,
     share::Share,
     socket::{self, Moved, Socket},
 };
 use crate::{
     cx::PeerCx,
     gates::Accepted,
-    handle::Shared,
+    handle::{Resolved, Shared},
     host::{Now, PeerUp},
     identity::{Identity, PeerAddress},
     limits::Limits,
     plane::packets::PacketSide,
     poller::{Interest, Ready},
-    sources::Sources,
+    sources::{LinkId, Sources},
     stats::Stats,
 };
 

@@ -12,10 +12,10 @@ use quorate_wire::{BODY_BYTES_MAX, Frame, Lane, Malformed};
 
 use super::{
     Peers,
-    greeting::{Greeter, Stage, Verdict},
-    link::{Link, LinkId},
+    link::Link,
+    stage::{Greeter, Stage, Verdict},
 };
-use crate::{cx::PeerCx, host::Now};
+use crate::{cx::PeerCx, host::Now, sources::LinkId};
 
 impl Peers {
     /// Returns whether a frame was received by this connection lately.

@@ -9,11 +9,12 @@ use quorate_replica::{
 };
 use quorate_wire::{BODY_BYTES_MAX, Datagrams, Decoded, Frame, Lane, decode, logged};
 
-use super::{Peers, greeting::Stage, is_for_the_host, link::LinkId};
+use super::{Peers, is_for_the_host, stage::Stage};
 use crate::{
     cx::PeerCx,
     host::Now,
-    plane::{KeyFile, packets::PacketSide, wire::Hears},
+    plane::{KeyFile, packets::PacketSide},
+    sources::{Hears, LinkId},
 };
 
 impl Peers {

@@ -4,9 +4,10 @@
 use quorate_core::{node_id::NodeId, time::Time};
 use quorate_wire::Lane;
 
-use super::{Peers, greeting::Stage, link::LinkId};
+use super::{Peers, stage::Stage};
 use crate::{
     cx::PeerCx,
+    sources::LinkId,
     tcp::share::{Share, UNREACHED_BYTES_MAX},
 };
 

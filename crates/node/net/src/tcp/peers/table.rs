@@ -7,8 +7,7 @@ use quorate_core::{node_id::NodeId, time::Time};
 use quorate_replica::group::{NODES_MAX, asking::PeerTable};
 use quorate_wire::Lane;
 
-use super::link::LinkId;
-use crate::{identity::PeerAddress, limits::Limits};
+use crate::{identity::PeerAddress, limits::Limits, sources::LinkId};
 
 /// Most other nodes that there can be.
 const OTHERS_MAX: usize = NODES_MAX - 1;

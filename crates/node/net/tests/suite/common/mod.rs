@@ -468,11 +468,11 @@ impl OperatorSide for Fake {
     }
 
     fn charter(&self) -> Charter {
-        unreachable!("nobody asks")
+        unreachable!("no test asks")
     }
 
     fn tuning(&self) -> TuningReport {
-        unreachable!("nobody asks")
+        unreachable!("no test asks")
     }
 
     fn members(&self) -> Members {
@@ -492,7 +492,7 @@ impl OperatorSide for Fake {
             Order::Probe => self.shared.lock().probes += 1,
             Order::Transfer(to) => self.shared.lock().transfers.push(to),
             Order::Snapshot(at) => self.shared.lock().snapshots.push(at),
-            Order::Hold(..) | Order::Held(_) | Order::Scrub(_) => unreachable!("nobody asks"),
+            Order::Hold(..) | Order::Held(_) | Order::Scrub(_) => unreachable!("no test asks"),
             Order::Group { asked, ask, dry_run } => {
                 self.shared.lock().asked.push((asked, ask, dry_run))
             }

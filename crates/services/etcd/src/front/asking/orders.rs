@@ -13,9 +13,10 @@ use crate::{
     auth::{AuthAsk, By, Credentials, auth_ask},
     command::{Command, Query, read_reply},
     front::{
-        REQUEST_BYTES_MAX, errors,
+        errors,
         gate::Asker,
         memory::{Memory, Share},
+        settings::REQUEST_BYTES_MAX,
     },
     proto::etcdserverpb::{AlarmRequest, AlarmResponse},
 };

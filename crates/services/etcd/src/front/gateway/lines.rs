@@ -12,6 +12,7 @@ use prost_reflect::MessageDescriptor;
 use tonic::{Code, Status};
 
 use super::json::encode;
+use crate::front::errors::http_code;
 
 /// Bytes of the prefix of a message: a compression flag and the length.
 const HEAD_BYTES: usize = 5;
@@ -91,7 +92,7 @@ impl Lines {
 }
 
 fn error(status: &Status) -> Vec<u8> {
-    let http = super::http_code(status.code());
+    let http = http_code(status.code());
     let error = serde_json::json!({"error": {
         "grpc_code": status.code() as i32,
         "http_code": http.as_u16(),

@@ -10,10 +10,10 @@ use prost::Message as _;
 
 use crate::{
     front::{
-        REQUEST_BYTES_MAX,
+        counters::OneMore,
         hub::{Batch, WantsPrev},
         memory::Share,
-        metrics::OneMore,
+        settings::REQUEST_BYTES_MAX,
     },
     mvcc::Keys,
     proto::{
@@ -402,7 +402,7 @@ mod tests {
         let said = |key: &str, revision| (key.to_owned(), revision);
         let mut concerned = all.concerned(&batch, &events, 4);
         concerned.sort_unstable();
-        assert_eq!(concerned, [0, 1, 2], "nobody is told of x");
+        assert_eq!(concerned, [0, 1, 2], "x concerns none of them");
         assert_eq!(told(&all, 0), [said("a", 5), said("a", 6)]);
         assert_eq!(told(&all, 1), [said("b", 5), said("a", 5), said("a", 6)]);
         assert_eq!(told(&all, 2), [said("d", 7)]);

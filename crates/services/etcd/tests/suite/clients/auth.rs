@@ -33,7 +33,7 @@ use super::{
 
 const DENIED: &str = "etcdserver: permission denied";
 pub const INVALID: &str = "etcdserver: invalid auth token";
-const NOBODY: &str = "etcdserver: user name is empty";
+const NO_USER: &str = "etcdserver: user name is empty";
 
 /// A request with a token.
 pub fn with<T>(token: &str, message: T) -> Request<T> {
@@ -111,9 +111,9 @@ fn a_token_is_good_at_every_member() {
             kv.range(with(&ann, serializable.clone())).await.unwrap();
             check(kv.put(with(&ann, put("b", "1"))).await, Code::PermissionDenied, DENIED);
             check(kv.range(with(&ann, get("b"))).await, Code::PermissionDenied, DENIED);
-            check(kv.range(get("a")).await, Code::InvalidArgument, NOBODY);
-            check(kv.range(serializable).await, Code::InvalidArgument, NOBODY);
-            check(kv.put(put("a", "1")).await, Code::InvalidArgument, NOBODY);
+            check(kv.range(get("a")).await, Code::InvalidArgument, NO_USER);
+            check(kv.range(serializable).await, Code::InvalidArgument, NO_USER);
+            check(kv.put(put("a", "1")).await, Code::InvalidArgument, NO_USER);
             for token in ["x.1", "", &ann[1..], &format!("{ann}AAAA")] {
                 check(kv.put(with(token, put("a", "1"))).await, Code::Unauthenticated, INVALID);
             }
@@ -145,13 +145,13 @@ fn what_looks_after_the_cluster_needs_root() {
         // Each request as an anonymous client, as ann and as root.
         macro_rules! needs {
             (root: $client:expr, $call:ident, $request:expr) => {{
-                check($client.$call($request).await.map(drop), Code::InvalidArgument, NOBODY);
+                check($client.$call($request).await.map(drop), Code::InvalidArgument, NO_USER);
                 check($client.$call(with(&ann, $request)).await.map(drop), Code::PermissionDenied, DENIED);
                 let done = $client.$call(with(&root, $request)).await.map(drop);
                 assert!(!done.is_err_and(|status| status.code() == Code::PermissionDenied));
             }};
-            (somebody: $client:expr, $call:ident, $request:expr) => {{
-                check($client.$call($request).await.map(drop), Code::InvalidArgument, NOBODY);
+            (user: $client:expr, $call:ident, $request:expr) => {{
+                check($client.$call($request).await.map(drop), Code::InvalidArgument, NO_USER);
                 $client.$call(with(&ann, $request)).await.unwrap();
             }};
         }
@@ -164,10 +164,10 @@ fn what_looks_after_the_cluster_needs_root() {
         needs!(root: auth(&node), user_list, AuthUserListRequest {});
         needs!(root: auth(&node), auth_status, AuthStatusRequest {});
         needs!(root: auth(&node), user_add, AuthUserAddRequest { name: "new".to_owned(), password: "p".to_owned(), ..AuthUserAddRequest::default() });
-        needs!(somebody: keeper, alarm, AlarmRequest::default());
-        needs!(somebody: keeper, status, StatusRequest {});
-        needs!(somebody: cluster, member_list, MemberListRequest::default());
-        needs!(somebody: lease, lease_grant, LeaseGrantRequest { ttl: 60, id: 0 });
+        needs!(user: keeper, alarm, AlarmRequest::default());
+        needs!(user: keeper, status, StatusRequest {});
+        needs!(user: cluster, member_list, MemberListRequest::default());
+        needs!(user: lease, lease_grant, LeaseGrantRequest { ttl: 60, id: 0 });
         let own = AuthUserGetRequest { name: "ann".to_owned() };
         let own = auth(&node).user_get(with(&ann, own)).await.unwrap().into_inner();
         assert_eq!(own.roles, ["some"]);
@@ -302,7 +302,7 @@ fn watchers_end_with_the_right_to_watch() {
         let canceled = early.next().await;
         let written = |code: &str, text: &str| format!("rpc error: code = {code} desc = {text}");
         assert!(canceled.canceled);
-        assert_eq!(canceled.cancel_reason, written("InvalidArgument", NOBODY));
+        assert_eq!(canceled.cancel_reason, written("InvalidArgument", NO_USER));
         let ann = login(&node, "ann", "sesame").await.unwrap();
         auth(&node).role_grant_permission(with(&root, permission("some", "x", ""))).await.unwrap();
         let mut watching = Watching::begin(&node, Some(&ann)).await;
@@ -366,6 +366,6 @@ fn leases_and_locks_need_the_keys_behind_them() {
         let locked = lock.lock(with(&ann, named("a/lock"))).await.unwrap().into_inner();
         assert!(locked.key.starts_with(b"a/lock/"));
         check(lock.lock(with(&ann, named("x"))).await, Code::PermissionDenied, DENIED);
-        check(lock.lock(named("a/lock")).await, Code::InvalidArgument, NOBODY);
+        check(lock.lock(named("a/lock")).await, Code::InvalidArgument, NO_USER);
     });
 }

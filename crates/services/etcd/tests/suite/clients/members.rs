@@ -37,7 +37,7 @@ fn leader(nodes: &[Node]) -> usize {
         }
         std::thread::sleep(Duration::from_millis(20));
     }
-    panic!("nobody leads");
+    panic!("there is no leader");
 }
 
 #[test]
@@ -54,7 +54,7 @@ fn a_member_is_added_as_an_id_that_a_node_takes_later() {
         assert_eq!(added.members.len(), 2);
         let members = list(&mut cluster).await;
         assert_eq!(members[1].peer_ur_ls, ["http://127.0.0.1:7001"]);
-        assert!(members[1].is_learner && members[1].name.is_empty(), "nobody is there yet");
+        assert!(members[1].is_learner && members[1].name.is_empty(), "no node is there yet");
         let again = cluster.member_add(add("http://127.0.0.1:7001", true)).await;
         check(again, Code::FailedPrecondition, "etcdserver: Peer URLs already exists");
         let update =

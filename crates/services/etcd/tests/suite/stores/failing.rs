@@ -155,21 +155,21 @@ fn nobody_is_let_in_before_users_are_read() {
     };
     apply_bytes(&mut service, &change(What::UserAdd(root)));
     apply_bytes(&mut service, &change(What::UserGrant(granted)));
-    assert!(ask(&service, &By::Nobody).is_ok());
+    assert!(ask(&service, &By::Anonymous).is_ok());
     apply_bytes(&mut service, &change(What::Enable(vec![7; 32].into())));
-    assert_eq!(ask(&service, &By::Nobody), Err(Refusal::UserEmpty));
+    assert_eq!(ask(&service, &By::Anonymous), Err(Refusal::UserEmpty));
     service.commit(slot(5), &[]);
     drop(service);
     disk.set(Some((Access::Open, 0)));
     let mut service = Service::new(Box::new(on_disk(&folder, options(&disk))));
     assert!(service.has_failed());
-    assert_eq!(ask(&service, &By::Nobody), Err(Refusal::UserEmpty));
+    assert_eq!(ask(&service, &By::Anonymous), Err(Refusal::UserEmpty));
     // Another node may be asked.
     let user = By::User { name: "root".into(), revision: 3 };
     assert_eq!(ask(&service, &user), Err(Refusal::AuthBehind));
     disk.set(None);
     assert_eq!(until_back(&mut service), slot(5));
-    assert_eq!(ask(&service, &By::Nobody), Err(Refusal::UserEmpty));
+    assert_eq!(ask(&service, &By::Anonymous), Err(Refusal::UserEmpty));
     assert!(ask(&service, &user).is_ok());
 }
 

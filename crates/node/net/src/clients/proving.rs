@@ -1,0 +1,125 @@
+//! Proof of identity: a connection that has it becomes a client, and others are dismissed.
+
+use quorate_replica::front::{ConnectionId, Endpoints};
+use quorate_tls::Trust;
+
+use super::{Clients, unproved::Stranger};
+use crate::{
+    cx::Cx,
+    host::ClientSide,
+    poller::{Interest, Ready},
+    sources::Source,
+    tcp::socket::{Moved, Socket},
+};
+
+impl Clients {
+    /// Adds a new connection. The oldest waiting one makes room.
+    pub(super) fn receive(
+        &mut self,
+        id: ConnectionId,
+        socket: Socket,
+        ends: Endpoints,
+        cx: &mut Cx<'_, impl ClientSide>,
+    ) -> std::io::Result<()> {
+        let session = self.unproved.trust.as_ref().map(Trust::client_in);
+        let socket = socket.secured(session);
+        let token = cx.sources.add(&socket, Source::Unproved(id), Interest::READ)?;
+        self.unproved.waiting.push_back(Stranger {
+            id,
+            socket,
+            token,
+            ends,
+            deadline: cx.now.time.plus_ms(self.limits.prove_ms),
+            interest: Interest::READ,
+        });
+        if self.unproved.waiting.len() > self.limits.unproved_max {
+            self.dismiss(0, Some("too many others came"), cx);
+        }
+        Ok(())
+    }
+
+    /// Handles readiness of one of them.
+    pub(crate) fn on_unproved(
+        &mut self,
+        id: ConnectionId,
+        ready: Ready,
+        cx: &mut Cx<'_, impl ClientSide>,
+    ) {
+        let Some(at) = self.unproved.position(id) else {
+            return;
+        };
+        let stranger = &mut self.unproved.waiting[at];
+        let ended = if ready.read || ready.broken {
+            // Nothing is taken: what it says comes to the front once it is a client.
+            stranger.socket.read(&mut [])
+        } else {
+            stranger.socket.flush()
+        };
+        if matches!(ended, Moved::Ended(_)) {
+            return self.dismiss(at, None, cx);
+        }
+        if stranger.socket.is_established() {
+            return self.let_in(at, cx);
+        }
+        let interest = Interest { read: true, write: stranger.socket.waits_to_write(false) };
+        if interest != stranger.interest {
+            stranger.interest = interest;
+            if cx.sources.change(&stranger.socket, stranger.token, interest).is_err() {
+                self.dismiss(at, None, cx);
+            }
+        }
+    }
+
+    /// Makes a client of a connection that has proved its identity. If there is no room, it gets no
+    /// reply, as if it were still in the kernel's queue.
+    fn let_in(&mut self, at: usize, cx: &mut Cx<'_, impl ClientSide>) {
+        if self.is_full() {
+            return self.dismiss(at, Some("no place for more clients"), cx);
+        }
+        let Some(stranger) = self.unproved.waiting.remove(at) else {
+            return;
+        };
+        let Stranger { id, socket, token, ends, interest, .. } = stranger;
+        let ends = Endpoints { door: ends.door, ..socket.ends() };
+        cx.sources.becomes(token, Source::Client(id));
+        self.open(id, socket, token, ends, cx);
+        if let Some(client) = self.connections.get_mut(&id) {
+            client.interest = interest;
+        }
+        // Its first command may have come with its proof.
+        self.read_all(id, cx);
+        self.dirty.push(id);
+        self.watch(id, cx);
+    }
+
+    /// Closes the connections that have taken too long.
+    pub(super) fn dismiss_late(&mut self, cx: &mut Cx<'_, impl ClientSide>) {
+        while self.unproved.next_time().is_some_and(|at| at <= cx.now.time) {
+            self.dismiss(0, Some("no handshake in time"), cx);
+        }
+    }
+
+    /// Closes all: the node stops.
+    pub(super) fn dismiss_all(&mut self, cx: &mut Cx<'_, impl ClientSide>) {
+        for stranger in std::mem::take(&mut self.unproved.waiting) {
+            cx.sources.remove(stranger.token);
+        }
+    }
+
+    fn dismiss(&mut self, at: usize, why: Option<&str>, cx: &mut Cx<'_, impl ClientSide>) {
+        let Some(stranger) = self.unproved.waiting.remove(at) else {
+            return;
+        };
+        cx.sources.remove(stranger.token);
+        self.stats.tls_failures += 1;
+        let why = why.or(stranger.socket.failure()).unwrap_or("it went away");
+        if let Some(untold) = self.unproved.complaints.say(cx.now.time) {
+            tracing::warn!(
+                from = stranger.socket.remote_host(),
+                why,
+                untold,
+                "refused a client that did not prove its identity"
+            );
+        }
+    }
+}

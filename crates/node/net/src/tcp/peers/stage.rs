@@ -1,0 +1,89 @@
+//! Stage of a connection, what a greeter asks, and what a frame does to the connection.
+
+use quorate_core::{
+    level::Levels,
+    node_id::{Member, NodeId},
+    time::Time,
+};
+use quorate_wire::{Hello, Lane};
+
+/// Stage of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Stage {
+    /// Dialled; not yet connected.
+    Dialling { node: NodeId, lane: Lane, deadline: Time },
+    /// Connected; our hello is out.
+    Greeting { node: NodeId, lane: Lane, deadline: Time },
+    /// Accepted; nothing said yet.
+    Stranger { deadline: Time },
+    /// Greeted, in the name of a peer whose connection lives.
+    Newcomer { deadline: Time },
+    /// Its last frame is on the way; what still comes is discarded.
+    Leaving { deadline: Time },
+    /// In use.
+    Open { member: Member, boot: u32, levels: Levels, lane: Lane },
+}
+
+impl Stage {
+    /// Returns when it has taken too long.
+    pub(super) const fn deadline(self) -> Option<Time> {
+        match self {
+            Self::Dialling { deadline, .. }
+            | Self::Greeting { deadline, .. }
+            | Self::Stranger { deadline }
+            | Self::Newcomer { deadline }
+            | Self::Leaving { deadline } => Some(deadline),
+            Self::Open { .. } => None,
+        }
+    }
+
+    /// Returns whether its other side is no peer yet, or never will be.
+    pub(super) const fn is_stranger(self) -> bool {
+        matches!(self, Self::Stranger { .. } | Self::Newcomer { .. } | Self::Leaving { .. })
+    }
+
+    /// Returns the node and the lane that it serves, or is to serve.
+    pub(super) const fn lane(self) -> Option<(NodeId, Lane)> {
+        match self {
+            Self::Dialling { node, lane, .. } | Self::Greeting { node, lane, .. } => {
+                Some((node, lane))
+            }
+            Self::Open { member, lane, .. } => Some((member.node, lane)),
+            Self::Stranger { .. } | Self::Newcomer { .. } | Self::Leaving { .. } => None,
+        }
+    }
+}
+
+/// Effect of a frame on the connection that it was received by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    GoOn,
+    Close,
+}
+
+/// A greeter and its request.
+#[derive(Clone, Debug)]
+pub(super) struct Greeter {
+    pub(super) member: Member,
+    pub(super) boot: u32,
+    /// Levels that it supports.
+    pub(super) levels: Levels,
+    pub(super) lane: Lane,
+    pub(super) client: String,
+    pub(super) admin: String,
+    pub(super) stream: String,
+}
+
+impl Greeter {
+    pub(super) fn of(hello: &Hello<'_>) -> Self {
+        Self {
+            member: hello.from,
+            boot: hello.boot,
+            levels: hello.levels,
+            lane: hello.lane,
+            client: hello.client.to_owned(),
+            admin: hello.admin.to_owned(),
+            stream: hello.stream.to_owned(),
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! Admission of requests: their senders are looked up, and checked against users and roles.
+
+use std::{sync::Arc, time::Instant};
+
+use quorate::Role;
+use tonic::{Request, Status};
+
+use super::{
+    asking::{Asking, Freshness},
+    errors,
+    gate::{Asker, Client, Known, Presented},
+    jwt::{Jwt, Tokens},
+    token::{Signed, Statement},
+};
+use crate::{
+    auth::{AuthAsk, By, Credentials, Mark, auth_ask},
+    command::Query,
+};
+
+impl Asking {
+    /// [access-2] Returns the sender of a request, if it has this role among the cluster's own
+    /// users.
+    pub(super) fn allow<T>(&self, request: &Request<T>, needed: Role) -> Result<Asker, Status> {
+        let asker = Asker::of(request);
+        self.allow_again(&asker, needed)?;
+        Ok(asker)
+    }
+
+    /// Repeats the check of `allow` for a stream.
+    pub(super) fn allow_again(&self, asker: &Asker, needed: Role) -> Result<(), Status> {
+        match asker {
+            Asker::Member => Ok(()),
+            Asker::Client(client) => self.allow_who(&client.who, needed),
+        }
+    }
+
+    /// Returns the credentials of a user, as this node knows them.
+    pub(super) async fn credentials(&self, name: &str) -> Result<Credentials, Status> {
+        self.credentials_as(name, Freshness::Local).await
+    }
+
+    async fn credentials_as(
+        &self,
+        name: &str,
+        freshness: Freshness,
+    ) -> Result<Credentials, Status> {
+        let what = Some(auth_ask::What::Credentials(name.to_owned()));
+        let query = Query::Auth(AuthAsk { what });
+        let asked = self.query_once(&By::Member, &query, freshness);
+        let (credentials, _): (Credentials, _) = asked.await?;
+        self.gate.reach(credentials.mark());
+        Ok(credentials)
+    }
+
+    async fn mark(&self) -> Result<Mark, Status> {
+        let known = *self.gate.mark.borrow();
+        match known {
+            Some(mark) => Ok(mark),
+            None => Ok(self.credentials("").await?.mark()),
+        }
+    }
+
+    /// Returns whether auth is off, as this node knows it.
+    pub(super) async fn is_open(&self) -> Result<bool, Status> {
+        Ok(!self.mark().await?.enabled)
+    }
+
+    /// Returns the identity of a request's sender, as this node knows it.
+    pub(super) async fn by(&self, asker: &Asker) -> Result<By, Status> {
+        let Asker::Client(client) = asker else {
+            return Ok(By::Member);
+        };
+        let mark = self.mark().await?;
+        if !mark.enabled {
+            return Ok(By::Anonymous);
+        }
+        match self.known(client, mark).await? {
+            Some(known) => Ok(known.by()),
+            None => Ok(client.certified.as_ref().map_or(By::Anonymous, |name| By::User {
+                name: (**name).to_owned(),
+                revision: mark.revision,
+            })),
+        }
+    }
+
+    /// Returns the user by the client's token, if it has one.
+    async fn known(&self, client: &Client, mark: Mark) -> Result<Option<Known>, Status> {
+        match (&client.stays, &client.token) {
+            (Some(known), _) => self.still(known, mark).await.map(Some),
+            (None, Presented::Text(token)) => self.session(token, mark).await.map(Some),
+            (None, Presented::Unreadable) => Err(errors::invalid_token()),
+            (None, Presented::Nothing) => Ok(None),
+        }
+    }
+
+    /// Checks that a user has not changed.
+    async fn still(&self, known: &Known, mark: Mark) -> Result<Known, Status> {
+        if known.mark == mark {
+            return Ok(known.clone());
+        }
+        let now = self.credentials(&known.name).await?;
+        let is_same = now.enabled && now.epoch == known.epoch && now.since == known.since;
+        match is_same {
+            true => Ok(Known::of(&known.name, &now)),
+            false => Err(errors::invalid_token()),
+        }
+    }
+
+    async fn session(&self, token: &Arc<str>, mark: Mark) -> Result<Known, Status> {
+        match self.gate.recall(token, Instant::now()) {
+            Some(known) if known.mark == mark => Ok(known),
+            Some(known) => {
+                let still = self.still(&known, mark).await;
+                match &still {
+                    Ok(still) => self.gate.renew(token, still.clone()),
+                    Err(error) if errors::is_invalid_token(error) => self.gate.forget(token),
+                    Err(_) => {}
+                }
+                still
+            }
+            None => {
+                let (known, ends) = match &self.tokens {
+                    Tokens::Simple => (self.stated(token).await?, None),
+                    Tokens::Jwt(jwt) => self.claimed(jwt, token).await?,
+                };
+                self.gate.remember(token, known.clone(), Instant::now(), ends);
+                Ok(known)
+            }
+        }
+    }
+
+    /// Returns the user of one of our own tokens.
+    async fn stated(&self, token: &str) -> Result<Known, Status> {
+        let signed = Signed::parse(token).ok_or_else(errors::invalid_token)?;
+        let name = &signed.statement.name;
+        let now = self.credentials(name).await?;
+        match signed.holds(&now, self.cluster()) {
+            true => Ok(Known::of(name, &now)),
+            false => Err(errors::invalid_token()),
+        }
+    }
+
+    /// Returns the user of a JSON Web Token, and its expiry.
+    async fn claimed(&self, jwt: &Jwt, token: &str) -> Result<(Known, Option<Instant>), Status> {
+        let claims = jwt.read(token).ok_or_else(errors::invalid_token)?;
+        let mut now = self.credentials(&claims.username).await?;
+        if now.revision < claims.revision {
+            // Another member issued it, and this one may lag.
+            let freshest = self.credentials_as(&claims.username, Freshness::Linearizable);
+            now = freshest.await?;
+        }
+        if !claims.hold(&now) {
+            return Err(errors::invalid_token());
+        }
+        let known = Known::of(&claims.username, &now);
+        Ok((known, Instant::now().checked_add(claims.left())))
+    }
+
+    /// Fixes the current identity for as long as that user and that password exist: for a stream,
+    /// which may be silent for longer than a token lasts.
+    pub(super) async fn stay(&self, asker: &Asker) -> Result<Asker, Status> {
+        let Asker::Client(client) = asker else {
+            return Ok(Asker::Member);
+        };
+        let mark = self.mark().await?;
+        let stays = match mark.enabled {
+            true => self.known(client, mark).await?,
+            false => None,
+        };
+        Ok(Asker::Client(Client {
+            stays: stays.or_else(|| client.stays.clone()),
+            ..client.clone()
+        }))
+    }
+
+    /// Returns a token for a user whose password was checked against these credentials.
+    pub(super) fn token(&self, name: &str, now: &Credentials) -> Result<String, Status> {
+        if let Tokens::Jwt(jwt) = &self.tokens {
+            let signed = jwt.sign(name, now.revision);
+            let signed = signed.ok_or_else(errors::verify_only)?;
+            return signed.map_err(|error| Status::internal(format!("etcdserver: {error}")));
+        }
+        let statement = Statement {
+            name: name.to_owned(),
+            since: now.since,
+            epoch: now.epoch,
+            at_ms: now.now_ms,
+        };
+        let token = statement.sign(&now.secret, self.cluster());
+        token.ok_or_else(|| Status::internal("etcdserver: there is no key to sign a token with"))
+    }
+}
