@@ -52,8 +52,8 @@ fn measure(in_flight: usize, time: Duration) -> Result<(), Box<dyn Error>> {
             room: 64,
             form: Form::Udp,
             own,
-            everybody: udp::everybody(own.port),
-            decisions: udp::everybody(own.port),
+            all_hosts: udp::all_hosts(own.port),
+            decisions: udp::all_hosts(own.port),
             tap_frames: 4096,
         };
         let rung = Arc::clone(&bell);

@@ -134,7 +134,7 @@ impl Boxed {
             room,
             form: Form::Udp,
             own: OWN,
-            everybody: HEARD,
+            all_hosts: HEARD,
             decisions: HEARD,
             tap_frames: TAP_FRAMES,
         };
@@ -276,7 +276,7 @@ impl<W: Wire> Translated<W> {
 impl<W: Wire> Wire for Translated<W> {
     fn send(&mut self, frame: &[u8]) {
         let to = |to: Address| match to.mac {
-            mac if mac == HEARD.mac => self.place.everybody,
+            mac if mac == HEARD.mac => self.place.all_hosts,
             _ => other_side(to),
         };
         let outer = (self.place.form, self.place.group, self.place.room);
@@ -290,7 +290,7 @@ impl<W: Wire> Wire for Translated<W> {
     fn receive(&mut self, arrived: &mut Arrived) {
         self.arrived.clear();
         self.wire.receive(&mut self.arrived);
-        let Settings { own, everybody: all, decisions, group, form, .. } = self.place;
+        let Settings { own, all_hosts: all, decisions, group, form, .. } = self.place;
         let inner = (Form::Udp, GROUP, self.room);
         for frame in self.arrived.iter().take(Arrived::MAX) {
             // Others' are not looked at: a box would drop them.
@@ -387,7 +387,7 @@ mod tests {
             room: 1408,
             form,
             own,
-            everybody: all,
+            all_hosts: all,
             decisions: all,
             tap_frames: 8,
         }
@@ -435,7 +435,7 @@ mod tests {
             let mut buffer = [0; FRAME_BYTES_MAX];
             let mut room = [0; 1408];
             room[..32].fill(5);
-            let all = place(form).everybody;
+            let all = place(form).all_hosts;
             let frame = form.write(&mut buffer, &other, &all, &submit(77), &room);
             let inner = arrive(&mut translated, frame.unwrap().to_vec()).unwrap();
             let header = read(&inner).unwrap();
@@ -468,7 +468,7 @@ mod tests {
             let frame = form.write(&mut buffer, &other, to, &submit(group), room);
             frame.unwrap().to_vec()
         };
-        let all = place(form).everybody;
+        let all = place(form).all_hosts;
         let mut long = [0; 1408];
         long[32] = 1;
         let mut spoiled = make(&all, 77, &[0; 1408]);

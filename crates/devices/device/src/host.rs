@@ -106,7 +106,7 @@ impl Host {
             if port == Port::Owner {
                 return sink.owner(program, came, frame);
             }
-            let to_all = frame.starts_with(&settings.everybody.mac);
+            let to_all = frame.starts_with(&settings.all_hosts.mac);
             let to_own = is_to(frame, settings.form, &settings.own);
             if to_all || to_own {
                 let mut copy = spare.pop().unwrap_or_default();
@@ -158,7 +158,7 @@ mod tests {
             room: 32,
             form: Form::Udp,
             own: address(1),
-            everybody: Address { mac: [3, 0, 0, 0, 0, 9], ..address(9) },
+            all_hosts: Address { mac: [3, 0, 0, 0, 0, 9], ..address(9) },
             decisions: Address { mac: [3, 0, 0, 0, 0, 9], ..address(9) },
             tap_frames: 8,
         }

@@ -16,7 +16,7 @@ pub struct Settings {
     /// Address where it receives from others, and from its owner.
     pub own: Address,
     /// Reaches every device of the group, this one included: a group of stations.
-    pub everybody: Address,
+    pub all_hosts: Address,
     /// Destination of decisions: all devices, or a group that clients are in, too.
     pub decisions: Address,
     /// Frames of each program that wait for the owner at most; more votes and decisions are lost,
@@ -42,7 +42,7 @@ impl Settings {
             form: self.form,
             own: self.own,
             owner: self.owner(),
-            everybody: self.everybody,
+            all_hosts: self.all_hosts,
         }
     }
 
@@ -52,7 +52,7 @@ impl Settings {
             group: self.group,
             room: self.room,
             own: self.own,
-            heard: self.everybody.mac,
+            heard: self.all_hosts.mac,
             owner: self.owner(),
         }
     }
@@ -60,7 +60,7 @@ impl Settings {
     /// Returns the routes of proposals and votes. They go to all devices, as any of them may lead
     /// next.
     pub(crate) fn routes(&self) -> Routes {
-        Routes::of(&[self.everybody]).expect("one route")
+        Routes::of(&[self.all_hosts]).expect("one route")
     }
 
     /// Returns the routes of decisions.

@@ -36,7 +36,7 @@ pub fn address(at: SocketAddrV4) -> Address {
 }
 
 /// Returns the address of all devices of a group: see [`Members`].
-pub const fn everybody(port: u16) -> Address {
+pub const fn all_hosts(port: u16) -> Address {
     Address { mac: [3, 0, 0, 0, 0, 1], ip: [224, 0, 0, 1], port }
 }
 
@@ -191,7 +191,7 @@ mod tests {
         for (from, counter) in [(&mut stranger, 1), (&mut member, 2)] {
             let mut header = Header::submit(7, Descriptor::NONE, 0);
             header.value.counter = counter;
-            let (own, all) = (address(from.own()), everybody(from.own().port()));
+            let (own, all) = (address(from.own()), all_hosts(from.own().port()));
             let mut frame = [0; 42 + HEADER_BYTES + 8];
             let made = Form::Udp.write(&mut frame, &own, &all, &header, &[5; 8]);
             from.send(made.unwrap());

@@ -52,7 +52,7 @@ pub struct Shape {
     /// Address of the owner for the device.
     pub owner: crate::Address,
     /// Group address of all devices of the group.
-    pub everybody: crate::Address,
+    pub all_hosts: crate::Address,
 }
 
 /// Progress of a drain.

@@ -335,7 +335,7 @@ impl State {
                 mac: [self.own.mac[0], 0, 0, self.own.mac[3], self.own.mac[4], 2],
                 ..self.own
             },
-            everybody: GROUP,
+            all_hosts: GROUP,
         }
     }
 

@@ -80,7 +80,7 @@ impl Users {
             (Some(user), _) => of(user),
             (None, Who::Node(_)) => Some(Role::Admin),
             (None, Who::Client(name)) => of(name).or_else(|| self.role_of_nobody()),
-            (None, Who::Nobody | Who::Unnamed) => self.role_of_nobody(),
+            (None, Who::Anonymous | Who::Unnamed) => self.role_of_nobody(),
         }
     }
 
@@ -218,7 +218,7 @@ mod tests {
     #[test]
     fn without_users_everybody_may_do_everything_and_with_one_only_those_with_a_role() {
         let open = Users::default();
-        for who in [Who::Nobody, Who::Unnamed, Who::Node(3), client("ann")] {
+        for who in [Who::Anonymous, Who::Unnamed, Who::Node(3), client("ann")] {
             assert_eq!(open.role(&who, None), Some(Role::Admin));
         }
         let users =
@@ -226,9 +226,9 @@ mod tests {
         assert_eq!(users.role(&client("ann"), None), Some(Role::Admin));
         assert_eq!(users.role(&client("bob"), None), Some(Role::Reader));
         assert_eq!(users.role(&Who::Node(3), None), Some(Role::Admin));
-        assert_eq!(users.role(&Who::Nobody, Some("bob")), Some(Role::Reader));
+        assert_eq!(users.role(&Who::Anonymous, Some("bob")), Some(Role::Reader));
         assert_eq!(users.role(&client("ann"), Some("bob")), Some(Role::Reader));
-        for who in [Who::Nobody, Who::Unnamed, client("eve"), client("default")] {
+        for who in [Who::Anonymous, Who::Unnamed, client("eve"), client("default")] {
             assert_eq!(users.role(&who, None), None, "{who:?}");
             assert_eq!(users.role(&who, Some("eve")), None, "{who:?}");
         }
@@ -239,14 +239,14 @@ mod tests {
         let mut users =
             table(&[set("ann", Role::Admin, hash()), set(DEFAULT, Role::Reader, Password::None)]);
         let roles = |users: &Users| {
-            [Who::Nobody, Who::Unnamed, client("eve")].map(|who| users.role(&who, None))
+            [Who::Anonymous, Who::Unnamed, client("eve")].map(|who| users.role(&who, None))
         };
         assert_eq!(roles(&users), [Some(Role::Reader); 3]);
         // A removed user has no role.
-        assert_eq!(users.role(&Who::Nobody, Some("bob")), None);
+        assert_eq!(users.role(&Who::Anonymous, Some("bob")), None);
         users.execute(&set(DEFAULT, None, hash()).encode()).unwrap();
         assert_eq!(roles(&users), [None; 3]);
-        assert_eq!(users.role(&Who::Nobody, Some(DEFAULT)), Some(Role::Reader));
+        assert_eq!(users.role(&Who::Anonymous, Some(DEFAULT)), Some(Role::Reader));
     }
 
     /// [access-3]

@@ -5,7 +5,7 @@
 pub enum Who {
     /// Nothing was proved: there are no certificates here.
     #[default]
-    Nobody,
+    Anonymous,
     /// A node of this cluster. It has the whole log, so nothing is kept from it.
     Node(u32),
     /// A client of this cluster, by the name that its certificate has.

@@ -122,7 +122,7 @@ impl Session {
     /// Returns the proven identity of the other side.
     pub fn who(&self) -> Who {
         let certificate = self.certificate();
-        certificate.map_or(Who::Nobody, |certificate| who(certificate, &self.cluster))
+        certificate.map_or(Who::Anonymous, |certificate| who(certificate, &self.cluster))
     }
 
     fn certificate(&self) -> Option<&CertificateDer<'static>> {

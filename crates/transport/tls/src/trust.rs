@@ -144,7 +144,7 @@ impl Trust {
     /// Returns the identity in these certificates, which were found valid.
     pub fn who(&self, certificates: Option<&[CertificateDer<'_>]>) -> Who {
         let first = certificates.and_then(<[_]>::first);
-        first.map_or(Who::Nobody, |first| who(first, &self.own.cluster))
+        first.map_or(Who::Anonymous, |first| who(first, &self.own.cluster))
     }
 
     /// Creates the session of an incoming peer connection.

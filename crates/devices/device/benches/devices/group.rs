@@ -168,8 +168,8 @@ pub(crate) fn software(
         room,
         form,
         own,
-        everybody: if udp { quorate_device::udp::everybody(PORT) } else { ALL_HOSTS },
-        decisions: if udp { quorate_device::udp::everybody(PORT) } else { DECISIONS },
+        all_hosts: if udp { quorate_device::udp::all_hosts(PORT) } else { ALL_HOSTS },
+        decisions: if udp { quorate_device::udp::all_hosts(PORT) } else { DECISIONS },
         tap_frames: 1 << 14,
     }
 }

@@ -258,7 +258,7 @@ impl port::Device for Host {
             form: self.form,
             own: setup.own,
             owner: setup.owner,
-            everybody: *proposals,
+            all_hosts: *proposals,
         }
     }
 

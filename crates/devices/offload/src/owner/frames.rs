@@ -94,7 +94,7 @@ impl Frames {
 
     /// Returns the frame as the own device would send it to all others.
     pub(crate) fn make_for_all(&mut self, header: &Header, bytes: &[u8]) -> &[u8] {
-        self.make_between((self.shape.own, self.shape.everybody), header, bytes)
+        self.make_between((self.shape.own, self.shape.all_hosts), header, bytes)
     }
 
     fn make_between(
@@ -162,7 +162,7 @@ mod tests {
             form,
             own: address(1, 1000),
             owner: address(2, 2000),
-            everybody: address(9, 1000),
+            all_hosts: address(9, 1000),
         })
     }
 

@@ -251,7 +251,7 @@ mod tests {
         form: Form::Raw,
         own: NOWHERE,
         owner: NOWHERE,
-        everybody: NOWHERE,
+        all_hosts: NOWHERE,
     };
 
     /// Its answers come later.

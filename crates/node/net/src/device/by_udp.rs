@@ -8,7 +8,7 @@ use std::{
 
 use quorate_device::{
     Members, Settings, Udp,
-    udp::{address, everybody},
+    udp::{address, all_hosts},
 };
 use quorate_offload::Form;
 use quorate_replica::status::Way;
@@ -67,14 +67,14 @@ impl ByUdp {
         let own = self.own;
         let udp = self.udp.take();
         let udp = udp.map_or_else(|| Udp::bind(own, self.members.clone()), Ok)?;
-        let all = everybody(own.port());
+        let all = all_hosts(own.port());
         let settings = Settings {
             group: group_of(cluster),
             cells: CELLS,
             room: ROOM_BYTES,
             form: Form::Udp,
             own: address(own),
-            everybody: all,
+            all_hosts: all,
             decisions: all,
             tap_frames: TAP_FRAMES,
         };

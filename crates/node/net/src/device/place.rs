@@ -86,7 +86,7 @@ impl Place {
             room: ROOM_BYTES,
             form,
             own: self.own,
-            everybody: self.all,
+            all_hosts: self.all,
             decisions: self.decisions,
             tap_frames: TAP_FRAMES,
         }

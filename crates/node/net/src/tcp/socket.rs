@@ -209,7 +209,7 @@ impl Socket {
             door: Door::Commands,
             peer: text(rustix::net::getpeername(&self.fd).ok().flatten()),
             local: text(rustix::net::getsockname(&self.fd).ok()),
-            who: self.session().map_or(Who::Nobody, Session::who),
+            who: self.session().map_or(Who::Anonymous, Session::who),
         }
     }
 

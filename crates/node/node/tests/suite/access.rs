@@ -112,7 +112,7 @@ fn what_is_taken_away_is_gone_for_writers_and_readers_under_way() {
 #[test]
 fn the_raw_port_is_for_writers() {
     let mut node = guarded();
-    for who in [Who::Nobody, Who::Client("bob".to_owned())] {
+    for who in [Who::Anonymous, Who::Client("bob".to_owned())] {
         let id = node.at_as(Door::StreamsRaw, who);
         node.settle();
         let why = node.resets.pop().expect("it is reset");
@@ -227,7 +227,7 @@ fn login<'a>(name: &'a str, password: &'a str) -> Ask<'a> {
 
 /// Connects a client without a certificate that has said hello.
 fn anonymous(node: &mut Node<StreamFront>) -> ConnectionId {
-    let id = node.at_as(Door::Streams, Who::Nobody);
+    let id = node.at_as(Door::Streams, Who::Anonymous);
     node.say(id, Ask::Hello { version: VERSION });
     assert!(node.hear(id)[0].starts_with("Welcome"));
     id
@@ -324,7 +324,7 @@ fn who_cannot_be_checked_now_may_try_again() {
     node.settle();
     assert_eq!(node.hear(id), ["Known"]);
     // Before the hello it is out of order, and while a stream is written.
-    let id = node.at_as(Door::Streams, Who::Nobody);
+    let id = node.at_as(Door::Streams, Who::Anonymous);
     node.say(id, login("web", "web"));
     node.settle();
     assert!(node.hear(id)[0].starts_with("error out-of-order"));

@@ -68,7 +68,7 @@ impl<F: Front> Node<F> {
 
     /// A client connects at this door.
     pub(crate) fn at(&mut self, door: Door) -> ConnectionId {
-        self.at_as(door, Who::Nobody)
+        self.at_as(door, Who::Anonymous)
     }
 
     /// Connects a client with a certificate.

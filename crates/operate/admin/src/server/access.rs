@@ -184,11 +184,11 @@ async fn ask_who(
     headers: &HeaderMap,
     needs: Role,
 ) -> Result<Asker, Failure> {
-    let who = caller.map_or(Who::Nobody, |caller| caller.who.clone());
+    let who = caller.map_or(Who::Anonymous, |caller| caller.who.clone());
     let (name, by) = match &who {
         Who::Node(node) => (format!("node {node}"), "certificate"),
         Who::Client(name) => (name.clone(), "certificate"),
-        Who::Nobody | Who::Unnamed => ("-".to_owned(), "nothing"),
+        Who::Anonymous | Who::Unnamed => ("-".to_owned(), "nothing"),
     };
     let certified = |role| Asker { name, by, role };
     if let Who::Node(_) = who {

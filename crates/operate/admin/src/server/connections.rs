@@ -89,7 +89,7 @@ async fn receive(
     place: Place,
 ) {
     let Some(trust) = trust else {
-        let who = Who::Nobody;
+        let who = Who::Anonymous;
         return serve_one(stream, Caller { who, from }, router, limits, place).await;
     };
     let acceptor = TlsAcceptor::from(trust.clients_config());

@@ -125,7 +125,7 @@ impl Serving {
                 let certified = match &who {
                     Who::Client(name) => Some(name.as_str().into()),
                     // A node is no user, whatever else its certificate contains.
-                    Who::Node(_) | Who::Nobody => None,
+                    Who::Node(_) | Who::Anonymous => None,
                     Who::Unnamed => common_name(certificates).map(Into::into),
                 };
                 self.serve_one(stream, Caller { who, certified }).await;

@@ -90,7 +90,7 @@ impl Login {
             (Some(user), _) => user.as_str(),
             (None, Who::Client(name)) => name,
             (None, Who::Node(_)) => "node",
-            (None, Who::Nobody | Who::Unnamed) => quorate_access::name::DEFAULT,
+            (None, Who::Anonymous | Who::Unnamed) => quorate_access::name::DEFAULT,
         }
     }
 

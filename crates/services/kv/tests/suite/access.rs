@@ -67,7 +67,7 @@ impl Guarded {
     /// them any longer.
     fn impatient() -> Self {
         let mut guarded = Self::unknown();
-        let client = guarded.connect(Who::Nobody);
+        let client = guarded.connect(Who::Anonymous);
         assert_eq!(guarded.say(client, "GET k"), "", "it waits");
         guarded.wait_ms(5_000);
         let heard = guarded.node.take(client);
@@ -146,7 +146,7 @@ impl Guarded {
 
     /// Connects a client and authenticates it by password.
     fn logged_in(&mut self, name: &str) -> ConnectionId {
-        let client = self.connect(Who::Nobody);
+        let client = self.connect(Who::Anonymous);
         assert_eq!(self.say(client, &format!("AUTH {name} {name}")), "+OK|");
         client
     }
@@ -222,7 +222,7 @@ fn each_role_may_do_what_it_may_and_no_more() {
 #[test]
 fn who_has_not_said_who_it_is_may_only_say_so() {
     let mut guarded = Guarded::new();
-    let client = guarded.connect(Who::Nobody);
+    let client = guarded.connect(Who::Anonymous);
     for command in ["PING", "GET k", "SET k v", "INFO", "QUORATE STATUS", "MULTI", "ACL WHOAMI"] {
         assert_eq!(guarded.say(client, command), NO_AUTH, "{command}");
     }
@@ -266,7 +266,7 @@ fn a_certificate_is_a_name_and_nodes_may_do_everything() {
     assert_eq!(guarded.say(node, "FLUSHALL"), "+OK|");
     // All clients that do not authenticate may read from now on.
     guarded.set("default", Role::Reader, false);
-    let anonymous = guarded.connect(Who::Nobody);
+    let anonymous = guarded.connect(Who::Anonymous);
     for client in [eve, anonymous] {
         assert_eq!(guarded.say(client, "GET k"), "$-1|");
         assert!(guarded.say(client, "SET k v").starts_with("-NOPERM User "));
@@ -323,7 +323,7 @@ fn numbered_commands_and_transactions_hide_nothing() {
 #[test]
 fn what_comes_behind_a_password_waits_for_it() {
     let mut guarded = Guarded::new();
-    let client = guarded.connect(Who::Nobody);
+    let client = guarded.connect(Who::Anonymous);
     let mut bytes = request(&["AUTH", "writer", "writer"]);
     bytes.extend(request(&["SET", "k", "v"]));
     bytes.extend(request(&["AUTH", "reader", "wrong"]));
@@ -345,7 +345,7 @@ fn what_comes_behind_a_password_waits_for_it() {
 #[test]
 fn a_password_that_changes_while_it_is_checked_does_not_fit() {
     let mut guarded = Guarded::new();
-    let client = guarded.connect(Who::Nobody);
+    let client = guarded.connect(Who::Anonymous);
     guarded.node.feed(client, &request(&["AUTH", "writer", "writer"]));
     guarded.change(Command::Set {
         name: "writer".to_owned(),
@@ -360,7 +360,7 @@ fn a_password_that_changes_while_it_is_checked_does_not_fit() {
 #[test]
 fn guessing_ends_the_connection_and_a_full_desk_says_so() {
     let mut guarded = Guarded::new();
-    let client = guarded.connect(Who::Nobody);
+    let client = guarded.connect(Who::Anonymous);
     guarded.desk.lock().full = true;
     let heard = guarded.say(client, "AUTH writer writer");
     assert_eq!(heard, "-BUSY too many passwords are being checked; try again|");
@@ -376,12 +376,12 @@ fn guessing_ends_the_connection_and_a_full_desk_says_so() {
 #[test]
 fn while_nobody_knows_who_may_do_what_requests_wait_as_for_a_leader() {
     let mut guarded = Guarded::unknown();
-    let client = guarded.connect(Who::Nobody);
+    let client = guarded.connect(Who::Anonymous);
     assert_eq!(guarded.say(client, "PING"), "+PONG|");
     assert_eq!(guarded.say(client, "SET k v"), "", "it waits");
     assert_eq!(guarded.node.world.asked.len(), 0);
     assert!(guarded.node.front.is_busy(client));
-    let gone = guarded.connect(Who::Nobody);
+    let gone = guarded.connect(Who::Anonymous);
     assert_eq!(guarded.say(gone, "SET k x"), "");
     guarded.node.front.closed(gone, &mut guarded.node.world);
     guarded.node.world.users = Some(Users::NONE);
@@ -390,7 +390,7 @@ fn while_nobody_knows_who_may_do_what_requests_wait_as_for_a_leader() {
 
     // It is not known in time: an answer is better than none.
     let mut guarded = Guarded::unknown();
-    let client = guarded.connect(Who::Nobody);
+    let client = guarded.connect(Who::Anonymous);
     assert_eq!(guarded.say(client, "SET k v"), "");
     guarded.wait_ms(4_999);
     assert_eq!(guarded.node.take(client), "");
@@ -411,7 +411,7 @@ fn while_nobody_knows_who_may_do_what_requests_wait_as_for_a_leader() {
 #[test]
 fn a_transaction_does_not_outlive_the_refusal_of_its_watch() {
     let mut guarded = Guarded::impatient();
-    let client = guarded.connect(Who::Nobody);
+    let client = guarded.connect(Who::Anonymous);
     let heard = guarded.say(client, "WATCH k");
     assert!(heard.starts_with("-NOQUORUM "), "{heard}");
     guarded.node.world.users = Some(Users::NONE);
@@ -436,7 +436,7 @@ fn a_transaction_is_never_executed_in_part_because_its_beginning_was_refused() {
     let words = ["MULTI", "SET k v", "SET l v", "EXEC"];
     for known_before in 0..=words.len() {
         let mut guarded = Guarded::impatient();
-        let client = guarded.connect(Who::Nobody);
+        let client = guarded.connect(Who::Anonymous);
         let mut heard = String::new();
         for (at, word) in words.iter().enumerate() {
             if at == known_before {

@@ -386,7 +386,7 @@ impl Node {
     }
 
     pub(crate) fn connect(&mut self) -> ConnectionId {
-        self.connect_as(Who::Nobody)
+        self.connect_as(Who::Anonymous)
     }
 
     /// Connects a client with a certificate.

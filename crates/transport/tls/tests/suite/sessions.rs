@@ -57,7 +57,7 @@ fn converse(one: &mut Session, other: &mut Session, step: usize) -> (Vec<u8>, Ve
 fn refused(mut dials: Session, mut listens: Session) -> String {
     converse(&mut dials, &mut listens, usize::MAX);
     assert!(!listens.is_established(), "the one who came is let in");
-    assert_eq!((listens.node(), listens.who()), (None, Who::Nobody));
+    assert_eq!((listens.node(), listens.who()), (None, Who::Anonymous));
     let why = listens.failure().or(dials.failure());
     why.expect("it ends with a reason").to_owned()
 }

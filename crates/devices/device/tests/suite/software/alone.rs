@@ -16,7 +16,7 @@ fn own() -> Address {
 
 fn start(wake: Arc<dyn Fn() + Send + Sync>) -> Software {
     let wire = Network::new(0, 0, 0, 0).join(own().mac).unwrap();
-    Software::start(settings(own(), udp::everybody(47_100)), wire, wake).unwrap()
+    Software::start(settings(own(), udp::all_hosts(47_100)), wire, wake).unwrap()
 }
 
 /// The thread is joined: nothing of it is left.

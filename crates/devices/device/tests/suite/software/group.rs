@@ -42,7 +42,7 @@ pub(crate) fn settings(own: Address, all: Address) -> Settings {
         room: ROOM,
         form: Form::Udp,
         own,
-        everybody: all,
+        all_hosts: all,
         decisions: all,
         tap_frames: 4 * CELLS as usize,
     }

@@ -11,7 +11,7 @@ use crate::software::group::{CELLS, Group, batch, check_all, number, settings};
 fn group(network: &Network, members: u8, change: impl Fn(&mut Settings)) -> Group {
     let members = (1..=members).map(|last| {
         let own = udp::address(format!("10.0.0.{last}:47100").parse().unwrap());
-        let mut settings = settings(own, udp::everybody(47_100));
+        let mut settings = settings(own, udp::all_hosts(47_100));
         change(&mut settings);
         (settings, network.join(own.mac).unwrap())
     });

@@ -23,7 +23,7 @@ fn group() -> (Group, Vec<Members>, Vec<std::net::SocketAddrV4>) {
             .into_iter()
             .map(|wire| {
                 let own = udp::address(wire.own());
-                (settings(own, udp::everybody(own.port)), wire)
+                (settings(own, udp::all_hosts(own.port)), wire)
             })
             .collect(),
     );

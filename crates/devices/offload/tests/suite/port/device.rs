@@ -395,7 +395,7 @@ impl Device for Bad {
             own: address(OWN),
             owner: address(OWNER),
             // Of all, this is the one that a test asks.
-            everybody: address(OWN),
+            all_hosts: address(OWN),
         }
     }
 

@@ -52,10 +52,10 @@ fn execute(users: &mut Users, mut commands: &[u8]) {
 fn can_be_changed(users: &Users) {
     let admin = |(name, _): (&quorate_access::Name, &quorate_access::User)| {
         let by_certificate = users.role(&Who::Client(name.to_string()), None);
-        let by_password = users.role(&Who::Nobody, Some(name.as_str()));
+        let by_password = users.role(&Who::Anonymous, Some(name.as_str()));
         by_certificate.max(by_password) == Some(Role::Admin)
     };
     assert!(users.is_open() || users.iter().any(admin));
     // [access-1] No caller is a node by a name.
-    assert!(users.is_open() || users.role(&Who::Nobody, Some("")).is_none());
+    assert!(users.is_open() || users.role(&Who::Anonymous, Some("")).is_none());
 }
