@@ -1,6 +1,7 @@
 //! `quorate member`: the members of the cluster, and how operators change them.
 
 mod drain;
+mod ended;
 mod feature;
 mod follow;
 mod group;
@@ -17,8 +18,9 @@ use crate::{
 };
 
 use self::{
+    ended::Ended,
     feature::FeatureArgs,
-    follow::{Ended, Follower},
+    follow::Follower,
     group::{Group, Where},
 };
 use crate::values::{must_be, node_argument};

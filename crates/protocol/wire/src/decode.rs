@@ -24,7 +24,7 @@ use crate::{
     checksum,
     encode::{
         DATAGRAM_CHANNEL_BYTES, EXTENT_BYTES, FOUNDING_BYTES, HELLO_BYTES, MEMBER_BYTES,
-        RING_ENTRY_BYTES, kind,
+        RING_ENTRY_BYTES,
     },
     frame::{
         DATAGRAM_CHANNELS_MAX, DatagramChannel, Datagrams, FOUNDING_MEMBERS_MAX, Founding, Frame,
@@ -33,9 +33,11 @@ use crate::{
     },
     header::{
         Distrust, FLAG_AUXILIARY, FLAG_BUSY, FLAG_BYTES, FLAG_GRANTED, FLAG_UNFIT, FLAG_WITH_BYTES,
-        FORMAT_VERSION, HEADER_BYTES, Header, MAGIC, ballot, logged_at, word32, word64,
+        FORMAT_VERSION, HEADER_BYTES, Header, MAGIC, ballot, logged_at,
     },
+    kind,
     value::value_from_bytes,
+    words::{word32, word64},
 };
 
 /// Result of decoding the bytes received so far.

@@ -27,57 +27,12 @@ use crate::{
         FLAG_AUXILIARY, FLAG_BUSY, FLAG_BYTES, FLAG_GRANTED, FLAG_UNFIT, FLAG_WITH_BYTES,
         HEADER_BYTES, Header, ballot_bytes,
     },
+    kind,
     value::{VALUE_BYTES, value_to_bytes},
 };
 
 /// Length of one extent in the body of a `Phase1b`.
 pub const EXTENT_BYTES: usize = 32 + VALUE_BYTES;
-
-/// Numbers of the frames. Gaps are for relatives.
-pub(crate) mod kind {
-    pub(crate) const HELLO: u8 = 1;
-    pub(crate) const WELCOME: u8 = 2;
-    pub(crate) const REFUSED: u8 = 3;
-    pub(crate) const JOIN: u8 = 4;
-    pub(crate) const FOUNDING: u8 = 5;
-    pub(crate) const DATAGRAMS: u8 = 6;
-    pub(crate) const RECALL: u8 = 7;
-    pub(crate) const RECALLED: u8 = 8;
-    pub(crate) const PHASE1A: u8 = 16;
-    pub(crate) const PHASE1B: u8 = 17;
-    pub(crate) const PREEMPTED: u8 = 18;
-    pub(crate) const PHASE2A: u8 = 19;
-    pub(crate) const PHASE2B: u8 = 20;
-    pub(crate) const HEARTBEAT: u8 = 21;
-    pub(crate) const HEARTBEAT_REPLY: u8 = 22;
-    pub(crate) const PRE_VOTE: u8 = 23;
-    pub(crate) const PRE_VOTE_REPLY: u8 = 24;
-    pub(crate) const TRANSFER: u8 = 25;
-    pub(crate) const CATCHUP_REQUEST: u8 = 26;
-    pub(crate) const LEARN: u8 = 27;
-    pub(crate) const READ_REQUEST: u8 = 28;
-    pub(crate) const READ_REPLY: u8 = 29;
-    pub(crate) const DECIDED: u8 = 30;
-    pub(crate) const BELOW_START: u8 = 31;
-    pub(crate) const LAY: u8 = 32;
-    pub(crate) const RING_VOTE: u8 = 33;
-    pub(crate) const ARM: u8 = 34;
-    pub(crate) const ARMED: u8 = 35;
-    pub(crate) const LASTING_REQUEST: u8 = 36;
-    pub(crate) const LASTING_REPLY: u8 = 37;
-    pub(crate) const EARLY_REQUEST: u8 = 38;
-    pub(crate) const EARLY_REPLY: u8 = 39;
-    pub(crate) const FORWARD: u8 = 48;
-    pub(crate) const NOT_TAKEN: u8 = 49;
-    pub(crate) const FETCH_REQUEST: u8 = 50;
-    pub(crate) const FETCH_REPLY: u8 = 51;
-    pub(crate) const APPLIED: u8 = 52;
-    pub(crate) const SNAPSHOT_ASK: u8 = 53;
-    pub(crate) const SNAPSHOT_OFFER: u8 = 54;
-    pub(crate) const SNAPSHOT_PIECE: u8 = 55;
-    pub(crate) const STREAM_BYTES: u8 = 56;
-    pub(crate) const NEEDLESS: u8 = 57;
-}
 
 /// A frame that no receiver would take. Nothing was appended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

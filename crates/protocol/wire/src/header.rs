@@ -10,7 +10,11 @@ use quorate_core::{
     slot::Slot,
 };
 
-use crate::{encode::kind, value::VALUE_BYTES};
+use crate::{
+    kind,
+    value::VALUE_BYTES,
+    words::{word32, word64},
+};
 
 /// Length of the header.
 pub const HEADER_BYTES: usize = 160;
@@ -219,20 +223,6 @@ pub(crate) fn ballot(bytes: &[u8], at: usize) -> Ballot {
         round: word32(bytes, at + 4),
         node: NodeId(word32(bytes, at + 8)),
     }
-}
-
-/// The four bytes at `at`; the caller knows that they are there.
-pub(crate) fn word32(bytes: &[u8], at: usize) -> u32 {
-    let mut word = [0; 4];
-    word.copy_from_slice(&bytes[at..at + 4]);
-    u32::from_le_bytes(word)
-}
-
-/// The eight bytes at `at`; the caller knows that they are there.
-pub(crate) fn word64(bytes: &[u8], at: usize) -> u64 {
-    let mut word = [0; 8];
-    word.copy_from_slice(&bytes[at..at + 8]);
-    u64::from_le_bytes(word)
 }
 
 #[cfg(test)]

@@ -30,9 +30,11 @@ pub mod encode;
 pub mod frame;
 pub mod frame_clients;
 pub mod header;
+mod kind;
 pub mod levels;
 pub mod streams;
 pub mod value;
+mod words;
 
 pub use decode::{
     Decoded, Malformed, body_check, decode, decode_checked, decode_parts, logged, stream_position,

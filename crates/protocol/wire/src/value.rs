@@ -12,7 +12,7 @@ use quorate_core::{
     value::{BatchName, StreamName, Value},
 };
 
-use crate::header::{word32, word64};
+use crate::words::{word32, word64};
 
 /// Length of a descriptor.
 pub const VALUE_BYTES: usize = 32;

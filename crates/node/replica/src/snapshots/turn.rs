@@ -1,55 +1,26 @@
 //! The part of snapshots in a turn: it takes the completions of the disk, and begins due work.
 
+mod around;
 mod load;
 mod own;
 mod renew;
 mod scrub;
 mod transfer;
 
-use quorate_core::{slot::Slot, time::Time};
-use quorate_log::Log;
+use quorate_core::slot::Slot;
 use quorate_log::disk::{Completed, Disk};
 
 use super::{
     Snapshots,
     reading::{Chunk, Purpose},
 };
-use crate::{
-    applying::Applying, catching_up::CatchingUp, completions::Completions, observing::Observing,
-    outbox::Outbox, peers::Peers, proposing::origin::Origin, protocol::Protocol,
-    service::StateMachine, storing::Storing,
-};
+use crate::service::StateMachine;
 
-pub(crate) use self::{scrub::Scrubbed, transfer::offer_frame};
+use self::around::SHORT_MS;
+pub(crate) use self::{around::Around, scrub::Scrubbed, transfer::offer_frame};
 
 /// Interval of checks for due work while nothing is in progress, if there are turns.
 const LOOK_MS: u64 = 5;
-/// Delay of a retry if something cannot be read or taken at the moment.
-const SHORT_MS: u64 = 100;
-
-/// The parts that snapshots read and act on in one turn.
-pub(crate) struct Around<'a, 'o, D: Disk, S> {
-    pub(crate) now: Time,
-    pub(crate) storing: &'a mut Storing<D>,
-    pub(crate) applying: &'a mut Applying<S>,
-    pub(crate) origin: &'a mut Origin,
-    pub(crate) completions: &'a mut Completions,
-    pub(crate) catching_up: &'a mut CatchingUp,
-    pub(crate) protocol: &'a mut Protocol,
-    pub(crate) peers: &'a Peers,
-    pub(crate) observing: &'a mut Observing,
-    pub(crate) out: &'a mut Outbox<'o>,
-}
-
-impl<D: Disk, S: StateMachine> Around<'_, '_, D, S> {
-    fn log(&mut self) -> &mut Log<D> {
-        self.storing.log_mut()
-    }
-
-    fn disk(&mut self) -> &mut D {
-        self.storing.log_mut().disk_mut()
-    }
-}
 
 impl Snapshots {
     /// Runs a turn. The slots applied in it are committed. `done` has the completions of the disk;

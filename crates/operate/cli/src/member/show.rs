@@ -2,7 +2,7 @@
 
 use quorate_admin::members::{ListedView, MembersView, StepView, WeightView};
 
-use super::follow::{Ended, EraView};
+use super::ended::{Ended, EraView};
 use crate::output::table;
 
 /// The request was satisfied already.

@@ -118,7 +118,7 @@ fn header(app: &App, now: &Now<'_>, at: Instant, canvas: Canvas) -> Line<'static
     let (is, words) = pill(now);
     let mut said = Vec::new();
     if let Some(since) = app.paused_since() {
-        said.push(format!("PAUSED for {}", overview::since(at, since)));
+        said.push(format!("PAUSED for {}", parts::since(at, since)));
     }
     said.push(match now.leader {
         Some(leader) => format!("node {leader} leads"),

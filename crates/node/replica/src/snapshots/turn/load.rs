@@ -10,7 +10,7 @@ use super::{
         manifest::Manifest,
         reading::Chunk,
     },
-    Around, SHORT_MS,
+    around::{Around, SHORT_MS},
 };
 use crate::{observing::events::Event, service::StateMachine};
 

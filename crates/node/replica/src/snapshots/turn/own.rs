@@ -9,7 +9,7 @@ use super::{
         Job, PAUSE_MS, Renewal, Snapshots, Switch, header::Header, manifest::Manifest, note::Note,
         taking::Taking, trimming::trim_to,
     },
-    Around,
+    around::Around,
 };
 use crate::{observing::events::Event, service::StateMachine};
 

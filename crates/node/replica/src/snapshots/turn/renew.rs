@@ -1,14 +1,52 @@
 //! The service is rebuilt, once the replacement of its files is here.
 
+use quorate_core::{slot::Slot, time::Time};
 use quorate_log::disk::Disk;
 
 use super::{
-    super::{Renewal, Snapshots},
-    Around,
+    super::{Renewal, Snapshots, renewal::PATIENCE_MS},
+    around::Around,
 };
 use crate::{observing::events::Event, service::StateMachine};
 
 impl Snapshots {
+    /// Starts a renewal: a scrub found files of the service damaged; the log begins here.
+    pub(crate) fn renew(&mut self, now: Time, start: Slot) {
+        if !self.renewal.is_under_way() {
+            let until = now.plus_ms(PATIENCE_MS);
+            self.renewal = Renewal::Wanted { from: start, until };
+        }
+    }
+
+    pub(crate) fn renewal(&self) -> Renewal {
+        self.renewal
+    }
+
+    /// Prolongs the renewal: a peer's snapshot makes progress.
+    pub(in crate::snapshots) fn renewal_moves(&mut self, now: Time) {
+        if let Renewal::Wanted { until, .. } = &mut self.renewal {
+            *until = now.plus_ms(PATIENCE_MS);
+        }
+    }
+
+    /// Returns whether a snapshot is to be fetched for it.
+    pub(in crate::snapshots) fn lacks_replacement(&self, start: Slot) -> bool {
+        matches!(self.renewal, Renewal::Wanted { .. })
+            && self.switch.is_none()
+            && !self.has_replacement(start)
+    }
+
+    /// Returns whether this node's disk has everything to rebuild the service: a snapshot, and the
+    /// log after it.
+    pub(in crate::snapshots) fn has_replacement(&self, start: Slot) -> bool {
+        self.switch.is_none() && self.own.is_some_and(|own| own.at >= start)
+    }
+
+    /// Returns whether everything is here, and only this node's leadership is in the way.
+    pub(crate) fn waits_to_follow(&self, start: Slot) -> bool {
+        matches!(self.renewal, Renewal::Wanted { .. }) && self.has_replacement(start)
+    }
+
     /// Continues the renewal. Before anything is trimmed: the snapshot that arrived in this turn
     /// counts only with the log after it.
     pub(super) fn go_on_renewing<D: Disk, S: StateMachine>(

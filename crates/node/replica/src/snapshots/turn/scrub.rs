@@ -7,7 +7,7 @@ use super::{
         Snapshots,
         reading::{Chunk, Purpose, Unread},
     },
-    Around,
+    around::Around,
 };
 use crate::service::StateMachine;
 

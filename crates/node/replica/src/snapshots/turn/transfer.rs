@@ -13,7 +13,7 @@ use super::{
         reading::{Chunk, Purpose, READS_MAX, Unread},
         receiving::{self, Receiving},
     },
-    Around, SHORT_MS,
+    around::{Around, SHORT_MS},
 };
 use crate::{observing::events::Event, outbox::RETRY_MS, service::StateMachine};
 

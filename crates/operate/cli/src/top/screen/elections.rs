@@ -8,9 +8,8 @@ use ratatui::text::Line;
 use super::{
     super::{cluster::Now, health::Is, history::History},
     Canvas,
-    overview::since,
     paint::{mark, plain},
-    parts::{ballot, marked},
+    parts::{ballot, marked, since},
 };
 
 /// Changes of leadership that are listed.

@@ -14,9 +14,8 @@ use super::{
         history::{History, state},
     },
     Canvas,
-    overview::of_node,
     paint::{mark, plain},
-    parts::{self, Column, Row, ballot, field, marked},
+    parts::{self, Column, Row, ballot, field, marked, of_node},
 };
 
 const fn left(name: &'static str, rank: u8, widest: usize) -> Column {

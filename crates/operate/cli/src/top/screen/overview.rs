@@ -1,21 +1,13 @@
 //! Overview of the cluster.
 
-use std::time::Instant;
-
 use quorate_admin::units::{micros, rate};
-use quorate_admin::view::NodeView;
 use ratatui::text::Line;
 
 use super::{
-    super::{
-        app::App,
-        cluster::{Node, Now},
-        health::Is,
-        history::History,
-    },
+    super::{app::App, cluster::Now, health::Is, history::History},
     Canvas, elections, members,
     paint::{mark, plain},
-    parts::{chart, field, marked},
+    parts::{chart, field, marked, of_node},
 };
 
 /// Width from which there are two columns.
@@ -174,42 +166,4 @@ pub(super) fn notes(now: &Now<'_>, canvas: Canvas) -> Vec<Line<'static>> {
     said.into_iter()
         .flat_map(|(is, what)| marked(mark(is), &what, canvas.cells, canvas.paint.is(is)))
         .collect()
-}
-
-/// Lists the notes of one node, without its name.
-pub(super) fn of_node(node: &Node<'_>) -> Vec<(Is, String)> {
-    let mut said = Vec::new();
-    if let Some(progress) = node.progress {
-        said.push((Is::Wait, progress.to_string()));
-    } else if let Some(trouble) = node.trouble {
-        let is = if node.is_starting { Is::Wait } else { Is::Bad };
-        said.push((is, trouble.to_owned()));
-    }
-    let Some(view) = node.fresh() else {
-        return said;
-    };
-    said.extend(of_view(view));
-    said
-}
-
-fn of_view(view: &NodeView) -> Vec<(Is, String)> {
-    let mut said: Vec<(Is, String)> = Vec::new();
-    said.extend(view.error.iter().map(|error| (Is::Bad, error.clone())));
-    if let Some(taking) = view.snapshot_taking {
-        let so_far = quorate_admin::units::bytes(taking.bytes);
-        let what = format!("taking a snapshot at slot {}: {so_far} so far", taking.slot);
-        said.push((Is::Note, what));
-    }
-    let notices = view.notices.iter();
-    said.extend(notices.map(|notice| (Is::Wait, notice.clone())));
-    said.extend(view.device.iter().map(|device| {
-        let is = if device.used { Is::Note } else { Is::Wait };
-        (is, device.to_string())
-    }));
-    said
-}
-
-/// Formats the time elapsed since then.
-pub(super) fn since(at: Instant, then: Instant) -> String {
-    quorate_admin::units::span(at.saturating_duration_since(then).as_secs())
 }

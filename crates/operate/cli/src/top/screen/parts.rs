@@ -1,13 +1,19 @@
 //! Parts of views: tables that fit, charts, readable numbers.
 
-use quorate_admin::view::BallotView;
+use std::time::Instant;
+
+use quorate_admin::view::{BallotView, NodeView};
 use ratatui::{
     style::Style,
     text::{Line, Span},
 };
 
 use super::{
-    super::text::{padded, width, wrapped},
+    super::{
+        cluster::Node,
+        health::Is,
+        text::{padded, width, wrapped},
+    },
     paint::{Paint, plain},
 };
 
@@ -135,6 +141,44 @@ pub(super) fn marked(mark: &str, text: &str, cells: usize, style: Style) -> Vec<
 
 pub(super) fn ballot(ballot: BallotView) -> String {
     format!("{}.{}.{}", ballot.era, ballot.round, ballot.node)
+}
+
+/// Lists the notes of one node, without its name.
+pub(super) fn of_node(node: &Node<'_>) -> Vec<(Is, String)> {
+    let mut said = Vec::new();
+    if let Some(progress) = node.progress {
+        said.push((Is::Wait, progress.to_string()));
+    } else if let Some(trouble) = node.trouble {
+        let is = if node.is_starting { Is::Wait } else { Is::Bad };
+        said.push((is, trouble.to_owned()));
+    }
+    let Some(view) = node.fresh() else {
+        return said;
+    };
+    said.extend(of_view(view));
+    said
+}
+
+fn of_view(view: &NodeView) -> Vec<(Is, String)> {
+    let mut said: Vec<(Is, String)> = Vec::new();
+    said.extend(view.error.iter().map(|error| (Is::Bad, error.clone())));
+    if let Some(taking) = view.snapshot_taking {
+        let so_far = quorate_admin::units::bytes(taking.bytes);
+        let what = format!("taking a snapshot at slot {}: {so_far} so far", taking.slot);
+        said.push((Is::Note, what));
+    }
+    let notices = view.notices.iter();
+    said.extend(notices.map(|notice| (Is::Wait, notice.clone())));
+    said.extend(view.device.iter().map(|device| {
+        let is = if device.used { Is::Note } else { Is::Wait };
+        (is, device.to_string())
+    }));
+    said
+}
+
+/// Formats the time elapsed since then.
+pub(super) fn since(at: Instant, then: Instant) -> String {
+    quorate_admin::units::span(at.saturating_duration_since(then).as_secs())
 }
 
 #[cfg(test)]

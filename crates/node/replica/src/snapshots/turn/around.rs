@@ -1,0 +1,37 @@
+//! The parts of a replica that snapshots read and act on in one turn.
+
+use quorate_core::time::Time;
+use quorate_log::{Log, disk::Disk};
+
+use crate::{
+    applying::Applying, catching_up::CatchingUp, completions::Completions, observing::Observing,
+    outbox::Outbox, peers::Peers, proposing::origin::Origin, protocol::Protocol,
+    service::StateMachine, storing::Storing,
+};
+
+/// Delay of a retry if something cannot be read or taken at the moment.
+pub(super) const SHORT_MS: u64 = 100;
+
+/// Those parts.
+pub(crate) struct Around<'a, 'o, D: Disk, S> {
+    pub(crate) now: Time,
+    pub(crate) storing: &'a mut Storing<D>,
+    pub(crate) applying: &'a mut Applying<S>,
+    pub(crate) origin: &'a mut Origin,
+    pub(crate) completions: &'a mut Completions,
+    pub(crate) catching_up: &'a mut CatchingUp,
+    pub(crate) protocol: &'a mut Protocol,
+    pub(crate) peers: &'a Peers,
+    pub(crate) observing: &'a mut Observing,
+    pub(crate) out: &'a mut Outbox<'o>,
+}
+
+impl<D: Disk, S: StateMachine> Around<'_, '_, D, S> {
+    pub(super) fn log(&mut self) -> &mut Log<D> {
+        self.storing.log_mut()
+    }
+
+    pub(super) fn disk(&mut self) -> &mut D {
+        self.storing.log_mut().disk_mut()
+    }
+}
