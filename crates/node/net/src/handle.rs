@@ -213,7 +213,7 @@ impl Handle {
         self.ask(ANSWER_WAIT, |reply| Command::Ask(Question::Tuning(reply)))
     }
 
-    /// Holds batch and window at these values for `ms` milliseconds, or lets them go again.
+    /// Pins batch and window to `setting` for `ms` milliseconds; `None` returns them to the tuner.
     pub fn hold(&self, setting: Option<Setting>, ms: u64) -> Result<TuningReport, Unanswered> {
         self.ask(ANSWER_WAIT, |reply| Command::Hold(setting, ms, reply))
     }

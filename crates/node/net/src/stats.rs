@@ -11,7 +11,7 @@ macro_rules! stats {
         }
 
         impl Stats {
-            /// Returns the sum of both.
+            /// Adds two sets of counters.
             pub(crate) fn plus(&self, other: &Self) -> Self {
                 Self { $($name: self.$name + other.$name,)+ }
             }

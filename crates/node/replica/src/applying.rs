@@ -77,7 +77,7 @@ impl<S: StateMachine> Applying<S> {
         self.applier.applied_to()
     }
 
-    /// Returns the condition of the service.
+    /// Returns the result of the service's last health check.
     pub(crate) fn condition(&self) -> &Condition {
         self.applier.condition()
     }

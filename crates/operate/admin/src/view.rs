@@ -296,7 +296,7 @@ pub struct ReignView {
     pub leader: Option<u32>,
     /// Its ballot; the last one, if there is no leader.
     pub ballot: BallotView,
-    /// Milliseconds since then.
+    /// Milliseconds since this change of leadership.
     pub ago_ms: u64,
 }
 

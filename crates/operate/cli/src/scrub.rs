@@ -26,7 +26,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// A repair that gets on this long with nothing is not waited for.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Flags.
+/// Arguments of `quorate scrub`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ScrubArgs {
     /// Admin address of the node

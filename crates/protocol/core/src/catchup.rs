@@ -22,7 +22,7 @@ pub struct Catchup {
     /// Slots below are decided at `source`.
     target: Slot,
     source: NodeId,
-    /// The latest era of a ballot that another node showed.
+    /// Highest era of any ballot that another node showed.
     era: Era,
     /// The question that stands: what was asked, when, and where `decided_to` was then.
     asked: Option<Asked>,

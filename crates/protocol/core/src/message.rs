@@ -347,7 +347,7 @@ pub enum Message {
         /// Slots wanted.
         range: SlotRange,
     },
-    /// These slots are decided; the bytes travel along.
+    /// These slots are decided. The value's bytes are sent with the message.
     Learn {
         /// The slots.
         range: SlotRange,

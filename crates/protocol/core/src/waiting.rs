@@ -116,8 +116,8 @@ impl Waiting {
         Some(proposal)
     }
 
-    /// Drops proposals of slots that are decided here, perhaps by bytes that came another way, or
-    /// without any ([snap-5]): they are not needed any more.
+    /// Drops proposals whose slots are all decided here, whether their bytes arrived by another
+    /// path or a snapshot made them unnecessary ([snap-5]).
     pub fn drop_below(&mut self, now: Time, decided_to: Slot) {
         let served = |first: &mut Waits| first.proposal.range.to <= decided_to;
         while self.proposals.pop_front_if(served).is_some() {

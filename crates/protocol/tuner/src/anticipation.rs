@@ -30,7 +30,7 @@ const DOUBT_MOST: u32 = TRUST + 7;
 /// A wait in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Wait {
-    /// Commands that must have gathered.
+    /// The wait ends once this many commands are queued.
     expected: usize,
     until: Moment,
 }

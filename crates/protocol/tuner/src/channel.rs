@@ -10,7 +10,7 @@ use crate::{
 
 /// Batches towards a peer that are remembered.
 const RING: usize = 128;
-/// A rate is measured over this long, or a round trip.
+/// Minimum interval of a rate sample; one round trip if that is longer.
 const RATE_NS: u64 = 20_000_000;
 /// Samples of a rate before it is believed: the first one has the delay of the link in it.
 const RATES: u64 = 2;

@@ -340,7 +340,7 @@ fn fill_snapshot(header: &mut Header, at: Slot, digest: u128, bytes: u64) {
     header.sent_to = bytes;
 }
 
-/// A number of 16 bytes.
+/// Stores 16 bytes in the header: the low half in `number`, the high half in `check`.
 #[expect(clippy::cast_possible_truncation, reason = "its two halves")]
 fn fill_halves(header: &mut Header, number: u128) {
     header.number = number as u64;

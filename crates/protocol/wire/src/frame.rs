@@ -152,7 +152,7 @@ pub struct Join {
     pub list_hash: u64,
 }
 
-/// The founding record ([era-11]).
+/// Founding record: id, class, store and first members of the cluster ([era-11]).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Founding<'a> {
     /// The group's id.

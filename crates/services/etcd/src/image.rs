@@ -29,7 +29,7 @@ pub(crate) fn encode_entry(key: &[u8], value: &[u8], item: &mut Vec<u8>) {
 /// An entry's key and value.
 pub type Entry<'i> = (&'i [u8], &'i [u8]);
 
-/// Returns the entry in an item that is no head.
+/// Decodes an item other than the head into its key and value.
 fn entry(item: &[u8]) -> Option<Entry<'_>> {
     let (length, rest) = item.split_first_chunk::<LENGTH_BYTES>()?;
     rest.split_at_checked(usize::try_from(u32::from_le_bytes(*length)).ok()?)

@@ -18,7 +18,7 @@ pub struct Stored<'a> {
     pub record: Record,
     /// The bytes of its value; empty if it has none.
     pub bytes: &'a [u8],
-    /// `bytes` are not the value's, but say where those are.
+    /// `bytes` holds the location of the value's bytes, not the bytes themselves.
     pub placed: bool,
 }
 

@@ -58,7 +58,7 @@ pub struct Report {
     pub missed: Numbers,
     /// All numbers that did not come at first, since the channel was opened.
     pub lost: u64,
-    /// The report covers lower numbers.
+    /// Exclusive upper bound of the sequence numbers that this report covers.
     pub to: u64,
 }
 

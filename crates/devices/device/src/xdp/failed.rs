@@ -5,7 +5,7 @@ use std::io;
 use aya::{EbpfError, maps::MapError, pin::PinError, programs::ProgramError};
 use rustix::io::Errno;
 
-/// Failure of a device in the kernel.
+/// Reason why a device in the kernel could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum Failed {
     /// A room is no multiple of 8, or above 1408 bytes.

@@ -267,8 +267,8 @@ impl Giving {
         Ok(())
     }
 
-    /// Handles the end of a drain: no step runs that saw the device started, and no answer of such
-    /// a step is in flight.
+    /// Handles the end of a drain: no step that saw the device running is still executing, and no
+    /// answer of such a step is in flight.
     pub(crate) fn on_drained(&mut self) {
         match self.phase {
             Phase::Draining(End::TakeBack, true) => {

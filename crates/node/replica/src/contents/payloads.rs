@@ -19,7 +19,7 @@ pub(crate) fn matches(name: &BatchName, bytes: &[u8], check: Option<u32>) -> boo
 struct Held {
     payload: Payload,
     pins: u32,
-    /// Place in `recent` while there are no pins.
+    /// Key into `recent`; meaningful only while `pins` is 0.
     stamp: u64,
 }
 

@@ -364,8 +364,8 @@ impl Keeping {
         }
     }
 
-    /// [here-2] Begins a checkpoint for bytes in no record: once nothing more is missing, or when
-    /// there are enough chunks to be worth one.
+    /// [here-2] Starts a checkpoint of stream bytes that no log record covers, once none are
+    /// missing or enough chunks have accumulated.
     fn save<D: Disk>(&mut self, now: Time, disk: &mut D) {
         let due = self.store.is_worth_saving(self.unrecorded.fetched) || self.has_all_to_save();
         if due && !self.store.is_checkpointing() && now >= self.unrecorded.save_at {

@@ -78,7 +78,7 @@ struct Inner {
     work: Bell,
     /// Wakes the program.
     news: Arc<Bell>,
-    /// Readable while the news or the connection is.
+    /// Descriptor for the caller to poll: readable when `news` or the connection is.
     readable: OwnedFd,
 }
 

@@ -81,7 +81,7 @@ impl Delivery {
         1 << 63 | u64::from(self.epoch)
     }
 
-    /// The answer to that.
+    /// Handles the reply to the query for the end of the log: delivery starts at `next`.
     pub(super) fn at_end(&mut self, id: u64, code: Code, next: u64) {
         if self.ending && id == self.end_id() {
             self.asked_on = 0;

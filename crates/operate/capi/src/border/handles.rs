@@ -94,8 +94,8 @@ pub(super) fn options<T>(
     }
 }
 
-/// Runs a function on the object behind a handle; it lives until then, even if another thread
-/// closes it meanwhile.
+/// Calls `with` on the open connection behind a handle. The object outlives the call even if
+/// another thread closes the handle meanwhile.
 pub(super) fn open<T>(
     handle: *const Opaque,
     with: impl FnOnce(&Open) -> Result<T, Failed>,

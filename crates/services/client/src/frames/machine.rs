@@ -92,7 +92,7 @@ pub struct Counts {
     pub full: u64,
     /// Times that frames were left for the connection.
     pub left: u64,
-    /// Frames that said nothing: of others, damaged, stale.
+    /// Frames ignored because they were for another client, damaged or stale.
     pub unheard: u64,
     /// Two values for one slot, or a log that went back.
     pub conflicts: u64,

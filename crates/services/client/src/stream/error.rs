@@ -34,9 +34,9 @@ pub enum Error {
     },
     /// A node sent other bytes than those that were asked for.
     Skipped {
-        /// The position that was due.
+        /// Position of the next byte that the reader expected.
         expected: u64,
-        /// The position that came.
+        /// Position of the bytes that arrived.
         position: u64,
     },
     /// The stream was removed while it was read, and there is another one of its name.

@@ -101,7 +101,7 @@ struct Gate {
     method: MethodDescriptor,
 }
 
-/// The paths of the gateway, in front of these services.
+/// Builds the router of the JSON gateway, which forwards each path to a method of `services`.
 pub(super) fn routes(asking: &Arc<Asking>, services: &Router) -> Router {
     let pool = match DescriptorPool::decode(DESCRIPTORS) {
         Ok(pool) => pool,

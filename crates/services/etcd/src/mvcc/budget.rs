@@ -15,8 +15,7 @@ pub const QUERY_BYTES_MAX: u64 = 512 << 20;
 /// Approximate overhead of a key in an answer, in addition to key and value.
 pub(super) const ENTRY_BYTES: u64 = 64;
 
-/// Approximate overhead of undoing a deletion, in addition to the key: there are entries of a few
-/// kinds.
+/// Approximate memory of the undo entries for one deleted key, excluding the key's bytes.
 const UNDO_BYTES: u64 = 512;
 
 /// Remaining budget.

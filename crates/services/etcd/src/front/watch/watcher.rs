@@ -180,7 +180,7 @@ pub(super) struct Behind {
     /// Start of the keys; empty: all keys.
     pub(super) key: Bytes,
     pub(super) range_end: Bytes,
-    /// The watchers.
+    /// Ids of the lagging watchers that wait for these events.
     pub(super) ids: Vec<i64>,
 }
 

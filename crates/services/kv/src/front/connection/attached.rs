@@ -6,7 +6,7 @@ use quorate_replica::front::{Sequenced, SessionId};
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Attached {
     session: Option<SessionId>,
-    /// The replies to all numbers below have arrived.
+    /// The client has received every reply with a sequence number below this.
     acknowledged_below: u64,
 }
 

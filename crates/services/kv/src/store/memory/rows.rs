@@ -17,7 +17,7 @@ const FREED_MAX: usize = 1024;
 #[derive(Debug, Default)]
 pub(super) struct Rows {
     rows: Tree,
-    /// The last image that has no business with them.
+    /// Number of the last image that is done with these rows: they need not be copied for it.
     pub(super) seen: u64,
 }
 
