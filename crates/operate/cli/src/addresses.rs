@@ -1,4 +1,4 @@
-//! Addresses as the values of flags, and the addresses that are meant where there is no flag.
+//! Addresses as the values of flags, and their defaults.
 
 use crate::values::must_be;
 

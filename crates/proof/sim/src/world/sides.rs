@@ -27,7 +27,7 @@ pub(super) struct Chaos {
     pub(super) stray_dice: Dice,
     /// For disks that lose the end of a log.
     pub(super) lie_dice: Dice,
-    /// For who asks for another class than the group's.
+    /// For clients that ask for another class than the group's.
     pub(super) class_dice: Dice,
 }
 

@@ -1,10 +1,10 @@
-//! Why a file is no snapshot that can be imported.
+//! Reasons why a file cannot be imported as a snapshot.
 
 use std::io;
 
 use thiserror::Error;
 
-/// Why a file is no snapshot that can be used.
+/// Reason why a file cannot be used as a snapshot.
 #[derive(Debug, Error)]
 pub enum Bad {
     /// The file cannot be read.

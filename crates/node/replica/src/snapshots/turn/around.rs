@@ -12,7 +12,7 @@ use crate::{
 /// Delay of a retry if something cannot be read or taken at the moment.
 pub(super) const SHORT_MS: u64 = 100;
 
-/// Those parts.
+/// The parts, borrowed for the turn.
 pub(crate) struct Around<'a, 'o, D: Disk, S> {
     pub(crate) now: Time,
     pub(crate) storing: &'a mut Storing<D>,

@@ -1,4 +1,4 @@
-//! Parts of views: tables that fit, charts, readable numbers.
+//! Parts of views: tables that fit, charts, notes on nodes, readable numbers.
 
 use std::time::Instant;
 
