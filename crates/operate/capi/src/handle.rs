@@ -70,6 +70,8 @@ pub struct Handle {
     hand: Mutex<Hand>,
     /// Values that were submitted within callbacks wait for the end of the turn.
     gathers: AtomicBool,
+    /// The source has ended: there is nothing to wait for any more.
+    closed: AtomicBool,
 }
 
 /// Another number for each thread that lives, and not 0.
@@ -128,6 +130,7 @@ impl Handle {
             dispatcher: AtomicUsize::new(0),
             hand: Mutex::default(),
             gathers: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
         })
     }
 
@@ -309,9 +312,13 @@ impl Handle {
         self.submits.value_bytes_max()
     }
 
-    /// Ends it: completions of what was open wait as events.
+    /// Ends it: completions of what was open wait as events, and a thread that waits for events
+    /// stops waiting.
     pub fn close(&self) -> Result<(), Failed> {
-        self.source.close()
+        let ended = self.source.close();
+        self.closed.store(true, Ordering::Release);
+        self.bell.ring();
+        ended
     }
 
     /// Passes on the completions that wait, without a turn: for the end. Those that another thread
@@ -465,12 +472,16 @@ impl Turn<'_> {
         }
     }
 
-    /// Waits for something that came since it was hushed; `false`: nothing came.
-    pub fn wait(&self, until: Option<Instant>) -> bool {
+    /// Waits for an event since the last [`Turn::hush`]; `false`: none came. Fails once the handle
+    /// is closed, and there will be none.
+    pub fn wait(&self, until: Option<Instant>) -> Result<bool, Failed> {
         self.with(|hand, _| self.handle.settle(hand));
         self.handle.send_gathered();
+        if self.handle.closed.load(Ordering::Acquire) {
+            return Err(Failed::new(Code::Stopped, "the handle is closed"));
+        }
         let (source, own) = (&self.handle.source, || self.handle.bell.descriptor());
-        wait_readable(&[source.descriptor().unwrap_or_else(own)], until)
+        Ok(wait_readable(&[source.descriptor().unwrap_or_else(own)], until))
     }
 }
 

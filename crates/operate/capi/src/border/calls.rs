@@ -377,7 +377,7 @@ fn dispatch(
             turn.leave_readable();
             return Ok(());
         }
-        if !turn.wait(until) {
+        if !turn.wait(until)? {
             return Err(Failed::new(Code::Timeout, "nothing happened"));
         }
     }
@@ -434,7 +434,7 @@ pub unsafe extern "C" fn quorate_next(
                     }
                     Event::Completed(..) | Event::Nothing => {}
                 }
-                if !turn.wait(until) {
+                if !turn.wait(until)? {
                     // The ring that was hushed may have been a completion's.
                     turn.leave_readable_for_completions();
                     return Err(Failed::new(Code::Timeout, "no value came"));

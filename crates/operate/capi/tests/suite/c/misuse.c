@@ -26,6 +26,15 @@ static void want_at(int line, int code, int wanted)
 }
 #define WANT(code, wanted) want_at(__LINE__, (code), (wanted))
 
+static void never_at(int line, int wrong, const char *condition)
+{
+    if (wrong) {
+        printf("line %d: %s\n", line, condition);
+        faults++;
+    }
+}
+#define NEVER(condition) never_at(__LINE__, (condition), #condition)
+
 static quorate *node;
 static int calls;
 
@@ -34,8 +43,7 @@ static void close_within(void *argument, int code, uint64_t slot)
     (void)argument;
     calls++;
     WANT(code, QUORATE_OK);
-    if (slot == 0)
-        faults++;
+    NEVER(slot == 0);
     WANT(quorate_close(node), QUORATE_IN_USE);
     WANT(quorate_dispatch(node, 0, 0, NULL), QUORATE_IN_USE);
 }
@@ -51,12 +59,10 @@ static uint64_t seen;
 static int deliver(void *argument, uint64_t slot, const void *value, size_t length)
 {
     (void)argument, (void)length;
-    if (value == NULL)
-        faults++;
+    NEVER(value == NULL);
     if (not_now)
         return 1;
-    if (seen != 0 && slot != seen + 1)
-        faults++;
+    NEVER(seen != 0 && slot != seen + 1);
     seen = slot;
     return 0;
 }
@@ -66,8 +72,7 @@ static void *wait_for_value(void *argument)
     int events;
     (void)argument;
     int code = quorate_dispatch(node, 20000, 0, &events);
-    if (code != QUORATE_OK && code != QUORATE_IN_USE && code != QUORATE_STOPPED && code != QUORATE_INVALID)
-        faults++;
+NEVER(code != QUORATE_OK && code != QUORATE_IN_USE && code != QUORATE_STOPPED && code != QUORATE_INVALID);
     return NULL;
 }
 
@@ -120,8 +125,7 @@ int main(int arguments_count, char **arguments)
     WANT(quorate_start(options, NULL), QUORATE_INVALID);
     WANT(quorate_start(options, &node), QUORATE_INVALID); /* no folder */
     WANT(quorate_attach(options, &node), QUORATE_INVALID); /* no address */
-    if (node != NULL)
-        faults++;
+    NEVER(node != NULL);
     WANT(quorate_close(NULL), QUORATE_INVALID);
     WANT(quorate_close((quorate *)options), QUORATE_INVALID);
     WANT(quorate_submit((quorate *)options, "x", 1, NULL, NULL), QUORATE_INVALID);
@@ -132,14 +136,12 @@ int main(int arguments_count, char **arguments)
     WANT(quorate_options_set(options, "data", "\xff"), QUORATE_INVALID);
     WANT(quorate_options_set(options, "nonsense", "x"), QUORATE_INVALID);
     quorate_options_free(NULL);
-    if (strcmp(quorate_code_name(12345), "no code of quorate.h") != 0)
-        faults++;
+    NEVER(strcmp(quorate_code_name(12345), "no code of quorate.h") != 0);
 
     /* A folder that cannot be. */
     WANT(quorate_options_set(options, "data", "/dev/null/nowhere"), QUORATE_OK);
     WANT(quorate_start(options, &node), QUORATE_REFUSED);
-    if (quorate_last_error()->code != QUORATE_REFUSED || quorate_last_error()->detail[0] == 0)
-        faults++;
+    NEVER(quorate_last_error()->code != QUORATE_REFUSED || quorate_last_error()->detail[0] == 0);
 
     /* A node alone, small. */
     WANT(quorate_options_set(options, "data", arguments[1]), QUORATE_OK);
@@ -147,8 +149,7 @@ int main(int arguments_count, char **arguments)
     WANT(quorate_options_set(options, "held-max", "8000"), QUORATE_OK);
     WANT(quorate_start(options, &node), QUORATE_OK);
     WANT(quorate_start(options, &other), QUORATE_REFUSED); /* the folder is in use */
-    if (other != NULL)
-        faults++;
+    NEVER(other != NULL);
 
     look_at_threads();
     WANT(quorate_options_set((quorate_options *)node, "data", "x"), QUORATE_INVALID);
@@ -158,16 +159,13 @@ int main(int arguments_count, char **arguments)
     /* Values. */
     static char value[1001];
     WANT(quorate_value_max(node, &length), QUORATE_OK);
-    if (length != 1000)
-        faults++;
+    NEVER(length != 1000);
     WANT(quorate_submit(node, value, 1001, count, NULL), QUORATE_SIZE);
     WANT(quorate_submit(node, value, SIZE_MAX, count, NULL), QUORATE_SIZE);
     WANT(quorate_submit(node, NULL, 1, count, NULL), QUORATE_INVALID);
-    if (calls != 0)
-        faults++;
+    NEVER(calls != 0);
     WANT(quorate_submit_wait(node, NULL, 0, 10000, &slot), QUORATE_OK);
-    if (slot != 1)
-        faults++;
+    NEVER(slot != 1);
     WANT(quorate_submit_wait(node, value, 1000, 10000, NULL), QUORATE_OK);
 
     /* Callbacks. */
@@ -176,8 +174,7 @@ int main(int arguments_count, char **arguments)
     int events = -1;
     while (calls < 1)
         WANT(quorate_dispatch(node, 10000, 1, &events), QUORATE_OK);
-    if (events != 1)
-        faults++;
+    NEVER(events != 1);
     WANT(quorate_fd(node, &fd), QUORATE_OK);
     WANT(quorate_fd(node, NULL), QUORATE_INVALID);
 
@@ -186,20 +183,16 @@ int main(int arguments_count, char **arguments)
     WANT(quorate_deliver_from(node, 1, NULL, NULL), QUORATE_OK);
     WANT(quorate_next(node, 10000, NULL, buffer, sizeof buffer, &length), QUORATE_INVALID);
     WANT(quorate_next(node, 10000, &slot, NULL, 0, &length), QUORATE_OK); /* 0 bytes */
-    if (slot != 1 || length != 0)
-        faults++;
+    NEVER(slot != 1 || length != 0);
     WANT(quorate_next(node, 10000, &slot, buffer, sizeof buffer, &length), QUORATE_SIZE);
-    if (length != 1000)
-        faults++;
+    NEVER(length != 1000);
     WANT(quorate_next(node, 10000, &slot, NULL, 1000, &length), QUORATE_INVALID);
     static char large[1000];
     WANT(quorate_next(node, 10000, &slot, large, sizeof large, &length), QUORATE_OK);
-    if (slot != 2 || length != 1000)
-        faults++;
+    NEVER(slot != 2 || length != 1000);
     WANT(quorate_recover(node, 2), QUORATE_OK);
     WANT(quorate_next(node, 10000, &slot, large, sizeof large, &length), QUORATE_OK);
-    if (slot != 2)
-        faults++;
+    NEVER(slot != 2);
     WANT(quorate_recover(node, 1000), QUORATE_OK); /* it may come */
     WANT(quorate_next(node, 0, &slot, large, sizeof large, &length), QUORATE_TIMEOUT);
 
@@ -212,8 +205,7 @@ int main(int arguments_count, char **arguments)
         code = quorate_dispatch(node, 10000, 0, &events);
     while (code == QUORATE_OK && events > 0); /* a completion may be there */
     WANT(code, QUORATE_OK);
-    if (seen != 0)
-        faults++;
+    NEVER(seen != 0);
     not_now = 0;
     while (seen < 4)
         WANT(quorate_dispatch(node, 10000, 0, &events), QUORATE_OK);
@@ -225,11 +217,9 @@ int main(int arguments_count, char **arguments)
         code = quorate_submit_wait(node, value, 1000, 10000, &slot);
     while (code == QUORATE_OK);
     WANT(code, QUORATE_FULL);
-    if (quorate_last_error()->hint[0] == 0)
-        faults++;
+    NEVER(quorate_last_error()->hint[0] == 0);
     WANT(quorate_trim_wait(node, 5, 10000, &slot), QUORATE_OK);
-    if (slot != 5)
-        faults++;
+    NEVER(slot != 5);
     WANT(quorate_recover(node, 4), QUORATE_TRIMMED);
     WANT(quorate_submit_wait(node, value, 1000, 10000, &slot), QUORATE_OK);
     WANT(quorate_trim_wait(node, UINT64_MAX, 10000, &slot), QUORATE_OK);
@@ -239,8 +229,7 @@ int main(int arguments_count, char **arguments)
         WANT(code, QUORATE_TIMEOUT);
     WANT(quorate_deliver_nothing(node), QUORATE_OK);
     WANT(quorate_status(node, 2000, buffer, sizeof buffer, &length), QUORATE_SIZE);
-    if (length <= sizeof buffer)
-        faults++;
+    NEVER(length <= sizeof buffer);
 
     /* Closed while another thread waits, and while submits are open. */
     pthread_t thread;
