@@ -1,15 +1,15 @@
 //! Joins the roles: `step(now, input, &mut effects)`. Dispatch only.
 //!
-//! The files below hold the work of a step, sorted by the role at the other end: `voting` answers
-//! proposers; `phase1` and `proposing` talk to acceptors; `leading` keeps a leader in office,
-//! `leasing` what lets it read alone, `moving` takes it to the next era, `handover` hands
-//! leadership on; `following` learns from a leader; `fencing` keeps a device's votes below the
-//! promise, `offloading` hands phase 2 to devices; `ringing` passes votes on to it, along the ring
-//! of `laying`; `reading` is both sides of a read; `timing` is what happens when nothing happens.
-//! `lasting` is what outlasts a crash of all nodes, `early` what a quorum has in memory before
-//! that; `entering` decides which nodes take part in an era, `engaging` what a leader sends to
-//! which node, `sparing` what an auxiliary does without; `installing` is what a snapshot does;
-//! `recovered` is what a node begins with, `status` what can be asked of it.
+//! The modules below hold the work of a step, sorted by the role they talk to. `voting` responds to
+//! proposers. `phase1` and `proposing` talk to acceptors. `leading` keeps a leader in office,
+//! `leasing` lets it read without a round, `moving` takes it to the next era, and `handover`
+//! transfers leadership. `following` learns from a leader. `fencing` keeps a device's votes below
+//! the promise, and `offloading` hands phase 2 to devices. `ringing` passes votes on along the ring
+//! that `laying` sets up. `reading` is both sides of a read. `timing` acts on the passage of time.
+//! `lasting` tracks what survives a crash of all nodes, and `early` what a quorum has in memory
+//! before that. `entering` decides when a node may take part in an era, `engaging` which nodes a
+//! leader sends proposals, and `sparing` what an auxiliary may forget. `installing` handles
+//! snapshots, `recovered` is a node's initial state, and `status` its read-only accessors.
 
 mod early;
 mod engaging;
@@ -70,37 +70,37 @@ use crate::{
     waiting::Waiting,
 };
 
-/// Options that the caller chooses for a node; constant while it runs.
+/// A node's options, chosen by the caller and constant while the node runs.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Options {
     /// This node's id and incarnation.
     pub member: Member,
-    /// A leader sends heartbeats at least this often.
+    /// Maximum interval between a leader's heartbeats.
     pub heartbeat_ms: u64,
-    /// The silence after which an election starts is drawn at random; it lasts at least this long.
+    /// Minimum election timeout; the actual one is random.
     pub election_min_ms: u64,
-    /// The silence after which an election starts lasts at most this long.
+    /// Maximum election timeout.
     pub election_max_ms: u64,
-    /// Most proposals in flight.
+    /// Maximum number of proposals in flight.
     pub inflight_max: usize,
     /// Slots at or above `decided_to + window` are refused ([p2-3]).
     pub window_slots: u64,
-    /// A leader sends proposals to just a phase-2 quorum, and to all when an answer is late.
+    /// A leader sends proposals to a phase-2 quorum only, and to all nodes when a reply is late.
     pub thrifty: bool,
-    /// Route of votes to this node when it leads, until another wish ([`Input::Route`]).
+    /// Route of votes to this node when it leads, until changed by [`Input::Route`].
     pub route: Route,
-    /// Seed of randomised time-outs; different on every node and start.
+    /// Seed of the randomised timeouts; must differ between nodes and between starts.
     pub seed: u64,
-    /// Leases, asked for and granted, if the group has them ([read-4]).
+    /// Lease rules, if the group uses leases ([read-4]).
     pub leases: Option<Leases>,
-    /// Time for which an earlier process may have granted a lease; 0 if it cannot have.
+    /// Time for which an earlier process may have granted a lease; 0 if it cannot have granted one.
     pub silent_us: u64,
-    /// Time to wait for others to connect before leading as a quorum by itself ([lie-6]); 0 if no
-    /// other node can know its group yet.
+    /// Time to wait for other nodes to connect before leading as a quorum by itself ([lie-6]); 0 if
+    /// no other node can know this node's group yet.
     pub alone_us: u64,
 }
 
-/// One node of the protocol.
+/// A Paxos node: the state of all its roles.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Node {
     options: Options,
@@ -152,7 +152,7 @@ impl Node {
                 durable_to = durable_to.max(vote.range.to);
             }
         }
-        // A vote is a promise too, should the promise itself be known only from the vote.
+        // A vote is also a promise; the promise itself may be known only from the vote.
         let voted = votes.iter().map(|vote| vote.ballot).max().unwrap_or_default();
         let promised = hard.promised.max(voted);
         let acceptor = Acceptor::new(
@@ -178,7 +178,7 @@ impl Node {
             holder: Holder::new(options.leases),
             election,
             peers: Peers::new(decided_to),
-            // [disk-8] What was decided here once is decided somewhere.
+            // [disk-8] Slots that were decided on this node before are decided on some node.
             catchup: Catchup::starting_at(hard.decided_to),
             waiting: Waiting::default(),
             relay: Relay::default(),
@@ -201,7 +201,7 @@ impl Node {
         }
     }
 
-    /// Processes one event; adds the resulting effects. Equal inputs give equal effects.
+    /// Processes one input, and adds the resulting effects. Equal inputs give equal effects.
     pub fn step(&mut self, now: Time, input: Input, effects: &mut Effects) {
         self.pending.begin_step(self.acceptor.floor());
         match input {
@@ -291,7 +291,7 @@ impl Node {
         }
     }
 
-    /// Does what follows from the input just handled.
+    /// Carries out everything that follows from the input just handled.
     fn settle(&mut self, now: Time, effects: &mut Effects) {
         self.enter(now, effects);
         self.vote_waiting(now, effects);
@@ -317,7 +317,7 @@ impl Node {
         self.tell(effects);
     }
 
-    /// Notifies the caller of changes of this node: its role, and when it wants to be woken.
+    /// Notifies the caller of changes in this node's role and in its next wake-up time.
     fn tell(&mut self, effects: &mut Effects) {
         let (role, leader) = (self.role(), self.election.leader_ballot());
         if self.told.is_news(role, leader) {
@@ -333,17 +333,17 @@ impl Node {
         effects.push(Effect::Alarm(alarm));
     }
 
-    /// [disk-9] Stops votes, promises and ballots; reads of what is here go on.
+    /// [disk-9] Stops votes, promises and ballots; reads of stored slots continue.
     fn on_storage_failed(&mut self, now: Time, effects: &mut Effects) {
         let led = self.leading.as_ref().map(Leading::ballot);
         self.pending.fail();
         self.waiting.clear();
-        // [offload-8] Votes of the device from here on would not be remembered.
+        // [offload-8] Votes that the device casts from now on could not be recorded.
         self.fence_off(effects);
         self.step_down(now, End::StorageFailed, effects);
         if let Some(ballot) = led {
-            // [live-4] What this leader lacked is for the next one to finish, without waiting for a
-            // time-out.
+            // [live-4] The next leader can finish what this one could not; it should not wait for a
+            // timeout.
             self.lead_on(ballot, effects);
         }
     }

@@ -1,5 +1,5 @@
-//! Serves clients that want less than the group's class: a notification that a phase-2 quorum has
-//! their command in memory, before any disk has written ([class-2], [less-1] to [less-3]).
+//! Serves clients that accept less than the group's class: it notifies them once a phase-2 quorum
+//! has their command in memory, before any disk has written it ([class-2], [less-1] to [less-3]).
 
 use super::Node;
 use crate::{
@@ -16,8 +16,8 @@ use crate::{
 };
 
 impl Node {
-    /// Answers nodes that wait for votes of this node, notifies this node's clients, and asks
-    /// others for them.
+    /// Answers peers that wait for this node's votes, notifies this node's clients, and requests
+    /// votes from other members.
     pub(super) fn look_early(&mut self, now: Time, effects: &mut Effects) {
         if self.early.is_idle() {
             return;
@@ -27,7 +27,8 @@ impl Node {
             return;
         };
         if self.voted.run().ballot != ballot || self.pending.failed() {
-            // What is waited for may be voted for in another ballot, and is asked for then.
+            // The awaited slots may be voted for in another ballot; clients ask for them again
+            // then.
             return self.early.give_up();
         }
         let to = self.in_memory_to(ballot);
@@ -37,14 +38,14 @@ impl Node {
         self.ask_early(now, effects);
     }
 
-    /// [less-1] Answers questions: only of what this node has voted for, and only to the nodes that
-    /// asked.
+    /// [less-1] Answers requests, each only for slots that this node has voted for, and only to the
+    /// peer that sent it.
     fn answer_early(&mut self, effects: &mut Effects) {
         let run = *self.voted.run();
         let promised = self.acceptor.promised();
         while let Some((to, question)) = self.early.next_question(&run, promised) {
             let same = run.ballot == question.ballot && run.from < question.to;
-            // [disk-9] After a log failure, votes in memory are not reported any more.
+            // [disk-9] After a log failure, in-memory votes are no longer reported.
             if same && !self.pending.failed() && self.sum_at(question.to) == Some(question.check) {
                 let reply =
                     Message::EarlyReply { ballot: run.ballot, from: run.from, to: question.to };
@@ -53,12 +54,12 @@ impl Node {
         }
     }
 
-    /// [less-2] Returns how far a phase-2 quorum has voted in this ballot, which is that of the own
-    /// run, as far as is known here.
+    /// [less-2] Returns the end of the slots for which a phase-2 quorum is known to have voted in
+    /// this ballot, which is the ballot of this node's run.
     fn in_memory_to(&self, ballot: Ballot) -> Slot {
         let (eras, decided_to) = (self.learner.eras(), self.learner.decided_to());
         let (own, run) = (self.options.member, self.voted.run());
-        // [less-3] What stands between, this node would not know: not even whether it is a change.
+        // [less-3] This node does not know the slots in between; one may be a reconfiguration.
         if !eras.counts(ballot) || run.from > decided_to {
             return Slot(0);
         }
@@ -67,7 +68,7 @@ impl Node {
             false => self.early.said(voter.member, ballot, decided_to),
         };
         let reached = eras.current().reached(Phase::Two, of);
-        // [less-3] Behind a change that is not decided another configuration may judge.
+        // [less-3] After an undecided reconfiguration another configuration may apply.
         let change =
             self.acceptor.votes().find(|vote| matches!(vote.value, Value::Reconfigure { .. }));
         reached.min(change.map_or(run.to, |vote| vote.range.from.next()))
@@ -93,7 +94,8 @@ impl Node {
         effects.send_all(asked, &Message::EarlyRequest(question));
     }
 
-    /// Returns the sum of the own run at a slot within it, if the votes after that are still held.
+    /// Returns the sum of this node's run at a slot within it, if the votes after that slot are
+    /// still stored.
     fn sum_at(&self, to: Slot) -> Option<u64> {
         let run = self.voted.run();
         if to < run.from.max(self.acceptor.floor()) || to > run.to {
@@ -106,7 +108,7 @@ impl Node {
         Some(behind.fold(run.check, u64::wrapping_sub))
     }
 
-    /// Notes that a peer waits until this node has voted for these slots.
+    /// Records that a peer waits for this node to vote for these slots.
     pub(super) fn on_early_request(&mut self, from: NodeId, question: Question) {
         self.early.on_request(from, question);
     }

@@ -1,4 +1,4 @@
-//! Receivers of a leader's proposals, and when auxiliaries are engaged and retired
+//! Choice of the nodes that receive a leader's proposals; activation and bypass of auxiliaries
 //! ([aux-1]–[aux-4]).
 
 use super::Node;
@@ -15,8 +15,8 @@ use crate::{
 };
 
 impl Node {
-    /// Begins the proposals of a ballot of this node. `again`: it led before, and knows what it
-    /// needs.
+    /// Starts the proposals of a ballot of this node. `again` means that it led before, so it
+    /// already knows whether it needs auxiliaries.
     pub(super) fn begin_engaging(&mut self, now: Time, again: bool) {
         if !again {
             let configuration = self.learner.eras().current();
@@ -25,7 +25,7 @@ impl Node {
             self.engaging.begin(now, self.learner.decided_to(), engaged);
         }
         let idle = self.to_spare(now);
-        // From the start of a ballot on, all nodes are sent all proposals.
+        // A new ballot starts with all proposals for all nodes, so none has to be resent.
         let _ = self.engaging.set_idle(self.era(), idle);
     }
 
@@ -39,7 +39,7 @@ impl Node {
         MemberSet(set.0 & configuration.full().0)
     }
 
-    /// Checks with every heartbeat whether full replicas make progress by themselves.
+    /// Checks at each heartbeat whether full replicas make progress by themselves.
     pub(super) fn look_at_answers(&mut self, now: Time, effects: &mut Effects) {
         let Some(leading) = &self.leading else { return };
         let open = !leading.tally.is_empty();
@@ -50,7 +50,7 @@ impl Node {
             self.engaging.be_generous(now, patience_us);
         }
         let configuration = self.learner.eras().current();
-        // A broken connection is an early hint; one that is back at once is none.
+        // A broken connection is an early sign of failure, unless it is restored at once.
         let short_us = self.options.election_min_ms * 1000;
         let heard = self.full_replicas(configuration, |peer| {
             let within_us = if peer.connected { patience_us } else { short_us };
@@ -75,8 +75,8 @@ impl Node {
         members.iter().any(|voter| voter.auxiliary)
     }
 
-    /// [aux-4] Returns whether full replicas that form a phase-2 quorum hold everything but what is
-    /// in flight.
+    /// [aux-4] Returns whether full replicas that form a phase-2 quorum hold everything except what
+    /// may be in flight.
     fn do_without(&self) -> bool {
         let Some(leading) = &self.leading else {
             return false;
@@ -98,14 +98,14 @@ impl Node {
         peer.map_or(Slot(0), |peer| peer.held_to)
     }
 
-    /// Follows the roles of a new era: others may be auxiliaries now.
+    /// Applies the roles of a new era, in which other members may be auxiliaries.
     pub(super) fn follow_roles(&mut self, now: Time, effects: &mut Effects) {
         if self.leading.is_some() && !self.engaging.is_of(self.era()) {
             self.spare(now, effects);
         }
     }
 
-    /// Sends proposals only to the nodes that should get them. Nodes that get them again get
+    /// Chooses again which nodes receive proposals. Nodes that receive them again are sent
     /// everything undecided ([aux-2]).
     fn spare(&mut self, now: Time, effects: &mut Effects) {
         let idle = self.to_spare(now);
@@ -119,7 +119,7 @@ impl Node {
         }
     }
 
-    /// Returns the nodes that need not be sent proposals.
+    /// Returns the nodes that need no proposals.
     fn to_spare(&self, now: Time) -> NodeSet {
         let configuration = self.learner.eras().current();
         let engaged = self.engaging.is_engaged();
@@ -133,14 +133,14 @@ impl Node {
         }
         for (index, voter) in configuration.members().iter().enumerate() {
             let spared = !asked.has(index) && voter.member != self.options.member;
-            // A set has room for all other members of a configuration.
+            // A set has space for all other members of a configuration.
             let _ = spared && idle.insert(voter.member.node);
         }
         idle
     }
 
-    /// Returns full replicas that form a phase-2 quorum with this node, as few as it takes: those
-    /// that are ahead.
+    /// Returns the smallest set of connected full replicas that forms a phase-2 quorum with this
+    /// node, preferring those that are ahead.
     fn quorum_to_ask(&self, configuration: &Configuration) -> Option<MemberSet> {
         let own = configuration.position(self.options.member)?;
         let there = self.full_replicas(configuration, |peer| peer.connected);
@@ -151,7 +151,8 @@ impl Node {
             let ahead = |(at, voter): &(usize, &Voter)| {
                 let peer = self.peers.peer(voter.member.node);
                 let to = peer.map_or(Slot(0), |peer| peer.voted_to.max(peer.decided_to));
-                // Nodes that are asked already stay, so that none is dropped for a slot's delay.
+                // Nodes that already receive proposals are preferred, so that none is dropped for
+                // lagging by a slot.
                 let asked = !self.engaging.idle().contains(voter.member.node);
                 (voter.weight, asked, to, core::cmp::Reverse(*at))
             };
@@ -161,17 +162,17 @@ impl Node {
         Some(set)
     }
 
-    /// [cast-1] Returns whether this member votes for what is proposed now.
+    /// [cast-1] Returns whether this member is sent the current proposals.
     pub(super) fn is_asked(&self, member: Member) -> bool {
         !self.engaging.idle().contains(member.node)
     }
 
-    /// Returns whether auxiliaries are sent proposals, while this node leads.
+    /// Returns whether this node leads and sends proposals to auxiliaries.
     pub fn auxiliaries_engaged(&self) -> bool {
         self.leading.is_some() && self.engaging.is_engaged() && self.has_auxiliaries()
     }
 
-    /// Returns whether proposals go to this node, while this node leads.
+    /// Returns whether this node leads and sends proposals to `node`.
     pub fn proposes_to(&self, node: crate::node_id::NodeId) -> bool {
         self.leading.is_some() && !self.engaging.idle().contains(node)
     }

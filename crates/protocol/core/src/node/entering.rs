@@ -1,16 +1,17 @@
-//! Entering an era by a promise: a node may once it has decided what began the era ([ballot-5]).
+//! Entering an era with a promise: a node may do so once it has decided what began the era
+//! ([ballot-5]).
 //!
-//! A promise binds to the era of its ballot. If a leader alone had decided what began that era, and
-//! was lost permanently, the nodes that had promised could follow no ballot of either era: in the
-//! new one no node may campaign ([ballot-3]), and ballots of the old one are below the promise. So
-//! phase 1 waits until those that promise know of the era themselves. Any phase-2 quorum that goes
-//! on without that leader then has one of them among it; and that is why votes need not wait: a
-//! ballot that proposes has a quorum of such promises.
+//! A promise binds a node to the era of its ballot. Suppose that a leader alone had decided what
+//! began that era, and was lost permanently. The nodes that had promised could then follow no
+//! ballot of either era: in the new one no node may campaign ([ballot-3]), and ballots of the old
+//! one are below the promise. So phase 1 waits until those that promise know of the era themselves.
+//! Any phase-2 quorum that goes on without that leader then includes one of them. For the same
+//! reason votes need not wait: a ballot that proposes has a quorum of such promises.
 
 use super::Node;
 use crate::{ballot::Ballot, effect::Effects, node_id::NodeId, slot::Slot, time::Time};
 
-/// A promise that was asked for, and waits.
+/// A requested promise that waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Entry {
     ballot: Ballot,
@@ -20,9 +21,11 @@ pub(super) struct Entry {
 
 impl Node {
     /// [ballot-5] Returns whether this acceptor may promise this ballot, whose node has decided
-    /// everything below `from`: it is in the ballot's era already, or has decided what began it. An
-    /// auxiliary, which may not know the number of an era, has decided everything below `from`, or
-    /// was notified that full replicas which form a quorum have, and hold it.
+    /// everything below `from`: it must be in the ballot's era already, or have decided what began
+    /// it.
+    ///
+    /// An auxiliary may not know the number of an era. It must have decided everything below
+    /// `from`, or have been notified that a quorum of full replicas holds it.
     pub(super) fn may_enter(&self, ballot: Ballot, from: Slot) -> bool {
         let known = self.learner.eras().era().max(self.acceptor.promised().era);
         let spared = self.is_auxiliary() || self.is_hollow();
@@ -30,7 +33,8 @@ impl Node {
         ballot.era <= known || (spared && told >= from)
     }
 
-    /// Makes a promise wait until this node has learned what it needs; the candidate can teach it.
+    /// Makes a promise wait until this node has learned what it needs, from the candidate if
+    /// necessary.
     pub(super) fn wait_to_enter(&mut self, who: NodeId, ballot: Ballot, from: Slot) {
         self.catchup.note(from, who);
         if self.entry.is_none_or(|entry| entry.ballot < ballot) {
@@ -38,19 +42,19 @@ impl Node {
         }
     }
 
-    /// Returns the end of the slots that this node must decide before it can make a requested
-    /// promise.
+    /// Returns the end of the slots that this node must decide before it can make the waiting
+    /// promise; slot 0 if none waits.
     pub(super) fn entry_from(&self) -> Slot {
         self.entry.map_or(Slot(0), |entry| entry.from)
     }
 
-    /// Makes the promise that waited, if it may now.
+    /// Makes the waiting promise if that is allowed now.
     pub(super) fn enter(&mut self, now: Time, effects: &mut Effects) {
         let Some(Entry { ballot, from }) = self.entry else {
             return;
         };
         // [decide-3] A restart that finds the promise in the log must find the decision there too.
-        // If this step's own records carry it, the next step is early enough.
+        // If the decision is in this step's own records, the promise waits for the next step.
         let decided_to = self.learner.decided_to();
         if self.pending.restates(decided_to) < decided_to {
             return;

@@ -1,5 +1,5 @@
-//! A member's side of its device: armed by a leader's word, fenced before its promise rises
-//! ([offload-5], [offload-8]–[offload-11]).
+//! A member's side of its device: armed at a leader's request, fenced before the member's promise
+//! rises ([offload-5], [offload-8]–[offload-11]).
 
 use super::Node;
 use crate::{
@@ -19,11 +19,11 @@ use crate::{
     voted::Run,
 };
 
-/// A device's floor is raised when this part of its cells has served.
+/// The device's floor is raised in steps of its cells divided by this number.
 pub(super) const FLOOR_PARTS: u64 = 8;
 
 impl Node {
-    /// Handles the request of the leader of `ballot` to let this member's device vote in it.
+    /// Handles a request of the leader of `ballot` to let this member's device vote in it.
     pub(super) fn on_arm(&mut self, now: Time, from: NodeId, begin: Begin, effects: &mut Effects) {
         let ballot = begin.ballot;
         if self.pending.failed() || ballot.node != from {
@@ -37,7 +37,7 @@ impl Node {
         self.follow_leader(now, ballot, effects);
         self.fence.note_begin(begin);
         // [offload-5] Positions are a function of the ballot: a node that is not in the ballot's
-        // era, or not in its present incarnation, has none.
+        // era, or not in its current incarnation, has none.
         let eras = self.learner.eras();
         let known = eras.era() == ballot.era && !self.is_hollow();
         let position = eras.current().position(self.options.member);
@@ -52,7 +52,7 @@ impl Node {
             return;
         }
         if self.fence.armed().is_some() {
-            // It is asked for again.
+            // The leader repeats its request.
             return self.fence_off(effects);
         }
         if ballot > promised {
@@ -64,20 +64,20 @@ impl Node {
         effects.push(Effect::Device(Order::Arm { ballot, position, floor }));
     }
 
-    /// [offload-3], [offload-14] Returns the slot below which no vote is needed here: decided, and
-    /// held at the group's class.
+    /// [offload-3], [offload-14] Returns the slot below which this node needs no votes: everything
+    /// below is decided, and held at the group's class.
     pub(super) fn device_floor(&self) -> Slot {
         self.safe_to(self.learner.decided_to())
     }
 
-    /// Notes that the device votes in this ballot.
+    /// Records that this node's device votes in this ballot.
     pub(super) fn on_armed_here(&mut self, ballot: Ballot, effects: &mut Effects) {
         if self.fence.confirm(ballot) {
             self.say_armed(ballot, effects);
         }
     }
 
-    /// [offload-14] Notifies the leader of that, and of the first cell.
+    /// [offload-14] Notifies the leader that the device votes, and of its first cell.
     fn say_armed(&mut self, ballot: Ballot, effects: &mut Effects) {
         let floor = self.fence.floor();
         if ballot.node == self.options.member.node {
@@ -86,7 +86,7 @@ impl Node {
         effects.send(ballot.node, Message::Armed { ballot, floor });
     }
 
-    /// [offload-14] Frees cells of the device whose votes have served.
+    /// [offload-14] Releases cells of the device whose votes are no longer needed.
     pub(super) fn raise_device_floor(&mut self, effects: &mut Effects) {
         let Some(ballot) = self.fence.armed() else {
             return;
@@ -103,19 +103,19 @@ impl Node {
         }
     }
 
-    /// [offload-1], [offload-8] Fences the device: it votes no more, whatever is asked of it from
-    /// now on; votes that count are read out.
+    /// [offload-1], [offload-8] Fences the device: it stops voting, whatever it is sent from now
+    /// on, and votes that count are read out.
     pub(super) fn fence_off(&mut self, effects: &mut Effects) {
         if let Some(ballot) = self.fence.begin() {
-            // [offload-10] What counts in a durable group is what this node logged.
+            // [offload-10] In a durable group only the votes that this node logged count.
             let hint = self.pending.class() == Class::Durable;
             effects.push(Effect::Device(Order::Fence { ballot, hint }));
             self.offload.disarmed(self.options.member);
         }
     }
 
-    /// [offload-8] Returns whether nothing outside of this node can vote below this ballot any
-    /// more. If the device might, it is fenced, and what needs the promise waits.
+    /// [offload-8] Returns whether nothing outside this node can vote below this ballot any more.
+    /// If the device still might, it is fenced, and whatever needs the promise waits.
     pub(super) fn is_fenced_for(&mut self, ballot: Ballot, effects: &mut Effects) -> bool {
         let holds = self.fence.holds_for(ballot);
         if !holds {
@@ -129,7 +129,7 @@ impl Node {
         self.fence.wait_to_promise(Promise { to, ballot, from });
     }
 
-    /// Imports a vote of the device as this acceptor's vote.
+    /// Records a vote of the device as this acceptor's vote.
     pub(super) fn on_voted(
         &mut self,
         now: Time,
@@ -138,8 +138,8 @@ impl Node {
         value: Value,
         effects: &mut Effects,
     ) {
-        // A late vote is below the promise, or was read out. A leader votes itself for the slots
-        // that are assigned.
+        // A late vote is below the promise, or was already read out. A leader votes itself for
+        // assigned slots.
         let own = self.leading.as_ref().is_some_and(|leading| leading.ballot() == ballot);
         if self.fence.armed() != Some(ballot) || own {
             return;
@@ -148,8 +148,8 @@ impl Node {
         self.extend_run(now, ballot, effects);
     }
 
-    /// [offload-8] Imports the votes of a fenced device: it votes no more, and these are all votes
-    /// that it cast in this ballot.
+    /// [offload-8] Records the votes of a fenced device. It no longer votes, and these are all the
+    /// votes it cast in this ballot.
     pub(super) fn on_fenced(
         &mut self,
         now: Time,
@@ -174,7 +174,7 @@ impl Node {
         if let Some(Promise { to, ballot, from }) = promise {
             self.on_phase1a(now, to, ballot, from, effects);
         }
-        // Another node may lead by now, or ask for promises.
+        // By now another node may lead, or may have requested a promise.
         let free = self.phase1.is_none() && promise.is_none();
         // [live-4] The node that handed over is still the last known leader.
         let led_by_another = |why| {
@@ -191,8 +191,8 @@ impl Node {
         }
     }
 
-    /// [offload-8] Records a vote of the device as this acceptor's: no window and no order limits
-    /// it, since it was cast.
+    /// [offload-8] Records a vote of the device as this acceptor's. It was cast already, so neither
+    /// window nor order limits it.
     fn import(&mut self, ballot: Ballot, slot: Slot, value: Value, effects: &mut Effects) {
         let below = slot < self.acceptor.floor() || ballot < self.acceptor.promised();
         if below || self.pending.failed() || slot == Slot(u64::MAX) {
@@ -210,8 +210,8 @@ impl Node {
         self.acceptor.cast(ballot, range, value, record);
     }
 
-    /// [offload-2], [offload-8], [offload-10] Where votes of devices do not count, extends the
-    /// reported run by the device's votes, up to the first hole. Where they count, no report is
+    /// [offload-2], [offload-8], [offload-10] Extends the reported run by the device's votes, up to
+    /// the first gap, in groups where those votes do not count. Where they count, no report is
     /// needed.
     fn extend_run(&mut self, now: Time, ballot: Ballot, effects: &mut Effects) {
         if self.pending.class() == Class::Volatile || self.pending.failed() {
@@ -221,7 +221,7 @@ impl Node {
         let vote_at = |slot| self.acceptor.vote(slot).filter(|vote| vote.ballot == ballot);
         let begun = run.ballot == ballot && run.from < run.to;
         if !begun || vote_at(run.to).is_none() {
-            // As with a proposal: everything before it is decided.
+            // As with a proposal, everything before it must be decided.
             let decided_to = self.learner.decided_to();
             let begin = self.fence.begin_in(ballot);
             let begin = begin.filter(|begin| begin.slot <= decided_to);
@@ -242,11 +242,11 @@ impl Node {
         }
     }
 
-    /// [offload-11] Notes that a coordinator counted a quorum for each of these slots, in this
+    /// [offload-11] Records that a coordinator counted a quorum for each of these slots in this
     /// ballot.
     pub(super) fn on_counted(&mut self, ballot: Ballot, range: SlotRange, effects: &mut Effects) {
         if self.pending.class() == Class::Durable {
-            // [offload-10] What it counted may be forgotten.
+            // [offload-10] The votes that it counted may be lost in a crash.
             return;
         }
         if let Some(leading) = self.leading.as_mut().filter(|l| l.ballot() == ballot) {
@@ -256,8 +256,9 @@ impl Node {
         self.follow_counted(effects);
     }
 
-    /// [offload-11] A node without a vote learns that a slot was counted, and for which value. It
-    /// was proposed in this ballot, so it is recorded as a proposal that a learner received is.
+    /// [offload-11] Handles a report to a node without a vote that a slot was counted for this
+    /// value. The value was proposed in this ballot, so it is recorded like a proposal that a
+    /// learner received.
     pub(super) fn on_told(
         &mut self,
         now: Time,
@@ -275,7 +276,7 @@ impl Node {
         if ballot < self.acceptor.promised() || self.lease_refuses(now, ballot) {
             return;
         }
-        // [offload-8] It may have had one.
+        // [offload-8] This node may have had a vote earlier.
         if !self.is_fenced_for(ballot, effects) {
             return;
         }
@@ -283,8 +284,8 @@ impl Node {
         self.on_counted(ballot, SlotRange::one(slot), effects);
     }
 
-    /// [offload-11] Follows counted slots: in slot order, and only while the configuration that was
-    /// counted by is the one in force.
+    /// [offload-11] Decides counted slots in order, and only while the configuration used for
+    /// counting is in force.
     pub(super) fn follow_counted(&mut self, effects: &mut Effects) {
         let decided_to = self.learner.decided_to();
         self.fence.drop_counted_below(decided_to);
@@ -297,11 +298,11 @@ impl Node {
         }
     }
 
-    /// [offload-9] The device does not answer for now. Its votes are there, so this member keeps
-    /// its name, and promises nothing until they were read out ([offload-8]).
+    /// [offload-9] Handles a device that does not respond for now. Its votes still exist, so this
+    /// member keeps its incarnation, but promises nothing until they are read out ([offload-8]).
     ///
-    /// [offload-12] A leader whose device assigns slots cannot withdraw them, either: it leaves
-    /// that to another member, which finds in phase 1 what a quorum's devices voted for.
+    /// [offload-12] A leader whose device assigns slots cannot withdraw them either. It hands over
+    /// to another member, which finds in phase 1 what a quorum's devices voted for.
     pub(super) fn on_device_late(&mut self, now: Time, effects: &mut Effects) {
         effects.explain(Explanation::DeviceLate);
         self.on_offload(0, effects);
@@ -319,15 +320,15 @@ impl Node {
         let mut led = None;
         if self.offload.is_out() {
             led = self.leading.as_ref().map(Leading::ballot);
-            // [offload-12] What it gave out is not known.
+            // [offload-12] The slots it assigned are unknown.
             self.step_down(now, End::DeviceLost, effects);
             self.offload.stage = crate::offload::Stage::Here;
         }
         if self.fence.armed().is_some() {
             self.fence.end();
             if self.pending.class() == Class::Volatile {
-                // [volatile-1] Votes that counted are forgotten: this member neither votes nor
-                // promises any more.
+                // [volatile-1] Votes that counted are lost: this member neither votes nor promises
+                // any more.
                 effects.explain(Explanation::DeviceForgot);
                 self.on_storage_failed(now, effects);
             } else {
@@ -339,9 +340,9 @@ impl Node {
         }
     }
 
-    /// [offload-12] Leads on after this node led in this ballot until now. The others received its
-    /// messages a moment ago and would wait out a time-out: it leads on in another ballot, or hands
-    /// over to the one that has most, if it may not.
+    /// [offload-12] Continues after this node had to give up its ballot. Followers received its
+    /// messages a moment ago and would wait for a timeout. So it leads in another ballot or, if it
+    /// may not lead, hands over to the most advanced follower.
     pub(super) fn lead_on(&mut self, ballot: Ballot, effects: &mut Effects) {
         if self.may_lead() {
             return self.campaign(Asked::AllMembers, Campaign::DeviceLost, effects);

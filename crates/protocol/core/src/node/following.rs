@@ -1,4 +1,4 @@
-//! Learning from a leader, and from any node that has what is missing.
+//! Learning from a leader, and from any node that has missing slots.
 
 use alloc::vec::Vec;
 
@@ -17,12 +17,13 @@ use crate::{
     value::Value,
 };
 
-/// A question for decided values is repeated after this many heartbeats without progress.
+/// Number of heartbeat intervals without progress after which a catch-up request is repeated.
 const RETRY_HEARTBEATS: u64 = 4;
 
 impl Node {
-    /// Notes that `from` used this ballot: the next one of this node must be above it. [ballot-3]
-    /// If its era is not known here, the slot that began it is decided somewhere, and missing here.
+    /// Records that `from` used this ballot, so that this node's next ballot is above it.
+    /// [ballot-3] If its era is unknown here, the slot that began it is decided on another node and
+    /// missing on this one.
     pub(super) fn saw(&mut self, from: NodeId, ballot: Ballot) {
         if ballot.era <= self.learner.eras().era() {
             self.election.saw(ballot);
@@ -30,14 +31,14 @@ impl Node {
         self.saw_era(from, ballot);
     }
 
-    /// Notes its era alone: a ballot that was only asked about takes no round.
+    /// Records only the era of a ballot: a ballot of a pre-vote does not use up its round.
     pub(super) fn saw_era(&mut self, from: NodeId, ballot: Ballot) {
         if ballot.era > self.learner.eras().era() {
             self.catchup.note_era(ballot.era, self.learner.decided_to(), from);
         }
     }
 
-    /// Yields to another node's promised ballot: this node's own are over.
+    /// Yields to another node's promised ballot, which ends this node's lower ballots.
     pub(super) fn yield_to(&mut self, now: Time, ballot: Ballot, effects: &mut Effects) {
         let lower = |own: Option<Ballot>| own.is_some_and(|own| own < ballot);
         let leading = self.leading.as_ref().map(|leading| leading.ballot());
@@ -49,7 +50,7 @@ impl Node {
         self.election.rearm(now);
     }
 
-    /// Notes that the leader of `ballot` lives.
+    /// Records that the leader of `ballot` is alive.
     pub(super) fn follow_leader(&mut self, now: Time, ballot: Ballot, effects: &mut Effects) {
         if ballot.node == self.options.member.node {
             return;
@@ -63,7 +64,7 @@ impl Node {
         if self.leading.is_some() || !self.election.heard(now, ballot) {
             return;
         }
-        // The leader is new to this node: open questions to others will not be answered.
+        // The leader is new, so the previous one will not answer outstanding requests.
         for token in self.asked.fail() {
             effects.push(Effect::ReadFailed { token });
         }
@@ -72,7 +73,7 @@ impl Node {
         }
     }
 
-    /// [decide-2] Takes as decided what this node voted for in `ballot`; the rest it must fetch.
+    /// [decide-2] Decides the values that this node voted for in `ballot`, and requests the rest.
     pub(super) fn follow(&mut self, ballot: Ballot, decided_to: Slot, effects: &mut Effects) {
         if decided_to <= self.learner.decided_to() || self.leading.is_some() {
             return;
@@ -107,7 +108,7 @@ impl Node {
     ) {
         self.saw(from, beat.ballot);
         self.follow(beat.ballot, beat.decided_to, effects);
-        // [disk-9] A node that cannot vote keeps no leader in office.
+        // [disk-9] A node that cannot vote does not keep a leader in office.
         if self.pending.failed() {
             return;
         }
@@ -118,20 +119,20 @@ impl Node {
             self.follow_leader(now, beat.ballot, effects);
             lease = self.lease_asked(now, from, &beat);
             self.note_role(&beat);
-            // An auxiliary trims nothing by policy; the values it receives are no less true.
+            // An auxiliary does not trim by policy, but the reported values are valid for it too.
             let (all, quorum) = (beat.held_by_all, beat.held_by_quorum);
             self.note_held(Held { all, quorum });
         }
         if self.voted.run().voted_to(beat.ballot) > beat.decided_to {
-            // The leader does not know yet of this node's votes: the answer may be lost, and after
-            // the last proposal no later one reports the same.
+            // The leader does not know of this node's latest votes: their report may be lost, and
+            // after the last proposal no later report repeats it.
             self.report_run(effects);
         }
         let reply = HeartbeatReply {
             ballot: beat.ballot,
             promised: self.acceptor.promised(),
-            // [aux-1] An auxiliary reports nothing of what lies below its log; what is above, it
-            // may have to.
+            // [aux-1] An auxiliary reports nothing below the start of its log, but must report what
+            // is above.
             decided_to: self.learner.knows_to(),
             held_to: self.held_to(),
             kept_to: self.keeps_to(),
@@ -167,12 +168,12 @@ impl Node {
             && self.offload.is_out()
             && range.from >= leading.tally.next()
         {
-            // [offload-10] The slots that the device assigned are reported here soon.
+            // [offload-10] The device will soon report the slots it assigned.
             return;
         }
         if let Some(leading) = &self.leading {
-            // A leader's report about its ballot is taken by others as true of their votes in it
-            // ([decide-2]): a decision from elsewhere must be the value that it proposed itself.
+            // Followers take a leader's report of decisions as true for their votes in its ballot
+            // ([decide-2]). So a decision learned elsewhere must equal the leader's own proposal.
             let own = leading.tally.proposals_from(self.learner.decided_to()).next().copied();
             let slot = range.from;
             match own.filter(|own| own.value == value) {
@@ -186,12 +187,13 @@ impl Node {
         };
         self.catchup.learned(range.len());
         let record = self.append_about(range, Record::Decided { range, value }, effects);
-        // Slots that the log holds after a gap that this closed were on stable storage before.
+        // If this closed a gap, the slots that the log holds after it were already on stable
+        // storage.
         self.pending.park_decided(record, self.learner.decided_to());
         self.drop_decided();
     }
 
-    /// [disk-8] Notes that more slots decided before this process cannot be read back.
+    /// [disk-8] Records that more slots decided before this process started cannot be read back.
     pub(super) fn on_lost(&mut self, range: SlotRange) {
         self.learner.lose(range, self.acceptor.floor());
     }
@@ -202,11 +204,11 @@ impl Node {
         wanted: SlotRange,
         effects: &mut Effects,
     ) {
-        // [snap-3] Below its start the log is no source, whatever is left of it. Below the floor
-        // everything is decided, and what is not lost is in the log.
+        // [snap-3] Below its start the log does not count, whatever remains of it. Below the floor
+        // everything is decided, and in the log unless lost.
         let log_start = self.learner.log_start();
         if wanted.from < log_start && self.is_hollow() {
-            // [aux-1] Nor does a snapshot of this node: it is no source of that.
+            // [aux-1] This node has no snapshot of the slots below either, so it does not answer.
             return;
         }
         if wanted.from < log_start {
@@ -220,14 +222,14 @@ impl Node {
         }
     }
 
-    /// Asks for decided values that this node lacks.
+    /// Requests decided values that this node lacks.
     pub(super) fn ask_for_missing(&mut self, now: Time, effects: &mut Effects) {
         let decided_to = self.learner.decided_to();
         let promised = self.acceptor.promised();
         if promised.era > self.learner.eras().era() {
-            // [ballot-3], [ballot-5] This node voted in an era that others had entered. Its own
-            // ballots are below the promise, so no node may learn of that era from it: what began
-            // the era is decided elsewhere.
+            // [ballot-3], [ballot-5] This node voted in an era that others had entered before it.
+            // Its own ballots are below the promise, so it cannot announce that era to others. What
+            // began the era is decided on another node.
             self.catchup.note(decided_to.next(), promised.node);
         }
         if self.needs_state() {

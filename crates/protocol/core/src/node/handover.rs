@@ -1,4 +1,4 @@
-//! Leadership handed over on purpose, from both sides ([live-4]).
+//! Transfer of leadership, on both sides ([live-4]).
 
 use super::Node;
 use crate::{
@@ -14,7 +14,7 @@ use crate::{
     transfer::{Bounds, Transfer},
 };
 
-/// A transfer may take this many of the longest election time-outs.
+/// Maximum duration of a transfer, in maximum election timeouts.
 const PATIENCE: u64 = 10;
 
 impl Node {
@@ -49,27 +49,27 @@ impl Node {
         let deadline = now.plus_us(self.transfer_patience_us());
         self.transfer = Some(Transfer::new(target, now, deadline));
         if self.holder.is_on() {
-            // [read-4] The lease ends first, and those who granted it may promise the target.
+            // [read-4] The lease ends first, so that its granters may promise the target.
             self.heartbeat(now, effects);
         }
     }
 
-    /// [live-3] Handles a change of this node's fitness to lead.
+    /// [live-3] Handles a change in this node's fitness to lead.
     pub(super) fn on_fitness(&mut self, now: Time, fitness: Fitness, effects: &mut Effects) {
         self.fitness = fitness;
         self.give_way(now, effects);
     }
 
-    /// Hands over, where this leader cannot write or apply, or lags far with it ([live-6]), to a
-    /// member that is fit, as soon as there is one. Until then it goes on by the votes of the
-    /// others, as long as it can ([p2-5]).
+    /// Hands over to a fit member as soon as there is one, if this leader cannot write or apply, or
+    /// is far behind in applying ([live-6]). Until then it continues with the votes of other
+    /// members for as long as it can ([p2-5]).
     pub(super) fn give_way(&mut self, now: Time, effects: &mut Effects) {
         if !self.fitness.gives_way() || self.transfer.is_some() {
             return;
         }
         let Some(leading) = &self.leading else { return };
         let (ballot, patience) = (leading.ballot(), self.election.patience_us());
-        // It has answered in this ballot, and so has reported whether it is fit.
+        // A peer that has replied in this ballot has reported whether it is fit.
         let lives = |peer: &&Peer| {
             let lately = peer.heard.is_some_and(|at| now.since_us(at) <= patience);
             lately && peer.promised == ballot && !peer.unfit
@@ -81,7 +81,7 @@ impl Node {
         }
     }
 
-    /// Returns the peers that could lead in place of this node.
+    /// Returns the peers that could lead instead of this node.
     fn successors(&self) -> impl Iterator<Item = &Peer> {
         let configuration = self.learner.eras().current();
         let able = |member: Member| {
@@ -91,7 +91,7 @@ impl Node {
         peers.filter(move |peer| peer.connected && able(peer.member))
     }
 
-    /// Returns the one of them that has most, preferably one that is fit.
+    /// Returns the most advanced peer that could lead, preferring a fit one.
     pub(super) fn best_successor(&self) -> Option<&Peer> {
         self.successors().max_by_key(|peer| (!peer.unfit, peer.voted_to, peer.decided_to))
     }
@@ -100,10 +100,10 @@ impl Node {
         self.options.election_max_ms * 1000 * PATIENCE
     }
 
-    /// Sends the token when the target has everything that this leader has.
+    /// Sends the transfer message once the target has everything that this leader has.
     pub(super) fn hand_over(&mut self, now: Time, effects: &mut Effects) {
         if self.transfer.is_some() && self.offload.is_out() {
-            // [offload-13]
+            // [offload-13] The device must be read out before a transfer.
             return self.take_back(effects);
         }
         let (Some(leading), Some(transfer)) = (&self.leading, &mut self.transfer) else {
@@ -131,8 +131,8 @@ impl Node {
         }
     }
 
-    /// Repeats the token, which may be lost; the target shows by a promise of its own that it is
-    /// not.
+    /// Repeats the transfer message, which may have been lost, until the target shows by a higher
+    /// promise that it arrived.
     pub(super) fn repeat_token(&mut self, effects: &mut Effects) {
         let (Some(leading), Some(transfer)) = (&self.leading, &self.transfer) else {
             return;
@@ -144,10 +144,9 @@ impl Node {
         }
     }
 
-    /// A node promised this ballot, above the leader's own. Returns whether the ballot is that of a
-    /// node that was handed the leadership: there is no competition while it is connected, records
-    /// its round and the others are `enough` to lead meanwhile, and then for the time of an
-    /// election.
+    /// Returns whether this leader lets the higher ballot `stray` go on, because its node is the
+    /// target of the current transfer. It does not compete while the target is connected and other
+    /// members are `enough` to lead meanwhile, and after that for the duration of an election.
     pub(super) fn lets_lead(
         &mut self,
         now: Time,
@@ -172,7 +171,7 @@ impl Node {
         true
     }
 
-    /// Campaigns at once, as the leader hands over.
+    /// Campaigns at once, because the leader hands over.
     pub(super) fn on_transfer(
         &mut self,
         now: Time,
@@ -192,8 +191,8 @@ impl Node {
         }
     }
 
-    /// Returns whether a campaign that the leader asked for waits for this node's own disk: a new
-    /// one would only queue after it.
+    /// Returns whether a campaign that the leader requested waits for this node's own disk. A new
+    /// campaign would only queue behind it.
     pub(super) fn records_by_token(&self, now: Time) -> bool {
         let stage = self.phase1.as_ref().map(|phase1| phase1.stage);
         let asked = self.election.was_told_within(now, self.transfer_patience_us());

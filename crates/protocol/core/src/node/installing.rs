@@ -1,4 +1,4 @@
-//! A snapshot that stands for what this node lacks: the request for one, and its effects.
+//! Snapshots in place of missing slots: the request for one, and its installation.
 
 use alloc::vec::Vec;
 
@@ -13,8 +13,8 @@ use crate::{
 };
 
 impl Node {
-    /// [catch-2] Notes that the log of `from` does not have what this node lacks any more. Another
-    /// node's log may.
+    /// [catch-2] Records that the log of `from` no longer has the slots that this node lacks.
+    /// Another node's log may.
     pub(super) fn on_below_start(
         &mut self,
         now: Time,
@@ -24,7 +24,7 @@ impl Node {
     ) {
         let decided_to = self.learner.decided_to();
         if log_start > decided_to && self.is_behind() {
-            // [aux-1] An auxiliary is no source, and is not waited for.
+            // [aux-1] An auxiliary has nothing to supply, so catch-up does not wait for it.
             let configuration = self.learner.eras().current();
             let full = |node: &NodeId| {
                 let voter = configuration.member_of(*node);
@@ -39,7 +39,7 @@ impl Node {
         }
     }
 
-    /// Asks the caller for a snapshot, as often as catch-up repeats a question.
+    /// Requests a snapshot from the caller, as often as catch-up repeats a request.
     pub(super) fn need_snapshot(
         &mut self,
         now: Time,
@@ -54,14 +54,14 @@ impl Node {
         }
     }
 
-    /// Returns whether a snapshot that stands for everything below `to`, with these eras there, is
-    /// of any use to this node, and does not contradict what it knows. To be asked before the
-    /// durable switch.
+    /// Returns whether a snapshot of everything below `to`, with these eras, is useful to this node
+    /// and does not contradict what it knows. The caller must check this before it installs the
+    /// snapshot durably.
     pub fn may_install(&self, to: Slot, eras: &Eras) -> bool {
         let own = self.learner.eras();
         let later = eras.era() > own.era() || (eras.era() == own.era() && eras == own);
         let news = match self.is_hollow() {
-            // What its log holds from there on it learns again.
+            // The node learns again what its log holds from there on.
             true => to >= self.learner.log_start(),
             false => to > self.learner.decided_to(),
         };
@@ -71,21 +71,21 @@ impl Node {
             && later
     }
 
-    /// [trim-3] Notes that the log begins there now; what was to be forgotten may be gone with
-    /// that.
+    /// [trim-3] Records that the log now starts at `log_start`, which may complete a requested
+    /// trim.
     pub(super) fn on_trimmed(&mut self, log_start: Slot) {
         self.spared.begins_at(log_start);
         self.learner.trim(log_start);
     }
 
-    /// [snap-2] Continues after the durable switch: the snapshot stands for everything below `to`.
-    /// The promise, and votes from there on, stay as they are.
+    /// [snap-2] Continues after a snapshot of everything below `to` was installed durably. The
+    /// promise, and votes from `to` on, stay.
     ///
-    /// A leader that went on would announce in its ballot what it did not propose in it
-    /// ([decide-2]); a candidate would fill with no-ops what it believes undecided.
+    /// A leader that continued would report slots as decided that it did not propose in its ballot
+    /// ([decide-2]); a candidate would fill slots with no-ops that it wrongly considers undecided.
     pub(super) fn on_installed(&mut self, now: Time, to: Slot, eras: Eras, effects: &mut Effects) {
         if to <= self.learner.decided_to() && !self.is_hollow() {
-            // Catch-up was faster. The log starts there all the same.
+            // Catch-up was faster, but the log still starts there now.
             return self.on_trimmed(to);
         }
         assert!(
@@ -97,7 +97,7 @@ impl Node {
         self.spared.begins_at(to);
         self.learner.install(to, eras);
         self.acceptor.advance_floor(self.learner.decided_to());
-        // The snapshot is on stable storage, and so is what the log holds after it.
+        // The snapshot is on stable storage, and so is the log after it.
         self.voted.decisions_persisted(self.learner.decided_to());
         self.voted.join_run();
         self.pending.known(to);

@@ -1,5 +1,5 @@
-//! Serves clients that want more than the group's class: finds how much of the decided prefix is on
-//! stable storage at a phase-2 quorum, whatever the group's class ([class-2], [last-1] to
+//! Serves clients that require more than the group's class: finds how much of the decided prefix is
+//! on stable storage at a phase-2 quorum, in groups of either class ([class-2], [last-1] to
 //! [last-4]).
 
 use super::Node;
@@ -17,19 +17,19 @@ use crate::{
 };
 
 impl Node {
-    /// Answers nodes that wait for this node's disk, notifies this node's clients, and asks others
-    /// for them.
+    /// Answers peers that wait for this node's disk, notifies this node's clients, and sends
+    /// requests to other members.
     pub(super) fn look_what_lasts(&mut self, now: Time, effects: &mut Effects) {
         if self.lasting.is_idle() {
             return;
         }
-        // [here-3] Only commands are waited for: lacking bytes of streams hold up none.
+        // [here-3] Clients wait only for commands, so missing bytes of streams delay none.
         let held_to = self.knows_to();
-        // [last-1] This node reports nothing of what it has lost, or not written.
+        // [last-1] This node does not report what it has lost or not written yet.
         let here_to = held_to.min(self.pending.known_to());
         let safe = |record| self.pending.is_durable(record);
         if self.lasting.look(here_to, held_to, safe) {
-            // The only news in it is how far everything is decided.
+            // The record's only new content is the restated decided prefix.
             let ballot = self.acceptor.promised();
             let record = self.pending.append(Record::Promise { ballot }, effects);
             self.lasting.restates(record);
@@ -44,8 +44,8 @@ impl Node {
         self.ask_what_lasts(now, effects);
     }
 
-    /// [last-3] Returns how far everything lasts in the group, as far as is known here, where it
-    /// lasts up to `here_to`.
+    /// [last-3] Returns the end of the slots that are durable in the group, as far as this node
+    /// knows. `here_to` is the end of those durable on this node.
     fn lasts_to(&self, here_to: Slot) -> Slot {
         let decided_to = self.learner.decided_to();
         if self.pending.class() == Class::Durable {
@@ -54,12 +54,13 @@ impl Node {
         }
         let own = self.options.member;
         let of = |voter: &Voter| match voter {
-            // [trim-1] It forgets what others have in memory.
+            // [trim-1] An auxiliary forgets slots that others have only in memory.
             voter if voter.auxiliary => Slot(0),
             voter if voter.member == own => here_to,
             voter => self.lasting.said(voter.member),
         };
-        // The configuration that is in force here is known to be no older than those slots alone.
+        // The configuration in force on this node is known to be recent enough only for slots below
+        // `decided_to`.
         let reached = self.learner.eras().current().reached(Phase::Two, of);
         reached.min(decided_to)
     }
@@ -80,17 +81,18 @@ impl Node {
         effects.send_all(asked, &Message::LastingRequest { to });
     }
 
-    /// Notes that a peer waits until everything below is on stable storage here.
+    /// Records that a peer waits until everything below `to` is on stable storage on this node.
     pub(super) fn on_lasting_request(&mut self, from: NodeId, to: Slot) {
         self.lasting.on_request(from, to);
     }
 
-    /// Returns the end of the slots that clients of this node were notified of as lasting.
+    /// Returns the slot below which clients of this node were notified that everything is durable.
     pub fn lasting_to(&self) -> Slot {
         self.lasting.told()
     }
 
-    /// Returns whether a client or a peer waits for what the log of this node has not written yet.
+    /// Returns whether a client or a peer waits for something that this node's log has not written
+    /// yet.
     pub fn awaits_disk(&self) -> bool {
         self.lasting.awaits_disk()
     }
@@ -121,7 +123,7 @@ mod tests {
         Ballot { era: Era(0), round, node: LEADER.node }
     }
 
-    /// Returns another value for slot 1 in each ballot.
+    /// Returns a proposal for slot 1 whose value differs per ballot.
     fn proposal(round: u32) -> Message {
         Message::Phase2a(Phase2a {
             ballot: ballot(round),
@@ -154,8 +156,8 @@ mod tests {
         says(node, input)
     }
 
-    /// Returns a node whose vote in one ballot is on stable storage, and whose vote for the value
-    /// that was decided, in another one, is not.
+    /// Returns a node with two votes in one slot: one on stable storage, and one in a later ballot,
+    /// for the decided value, that is not.
     fn with_a_vote_replaced(class: Class) -> Node {
         let options = Options {
             member: Member::first(1),
@@ -184,7 +186,7 @@ mod tests {
         node
     }
 
-    /// [last-1] The vote that is on stable storage is for another value.
+    /// [last-1] A vote on stable storage for another value does not make the decided value durable.
     #[test]
     fn a_vote_that_was_replaced_says_nothing_of_what_lasts() {
         let mut node = with_a_vote_replaced(Class::Volatile);
@@ -199,7 +201,8 @@ mod tests {
         assert!(!node.awaits_disk());
     }
 
-    /// [era-12] The same of slots that a member of a durable group reports as held.
+    /// [era-12] A member of a durable group does not report a slot as held while its stable storage
+    /// has a vote for another value.
     #[test]
     fn a_vote_that_was_replaced_holds_nothing_that_was_decided() {
         let mut node = with_a_vote_replaced(Class::Durable);

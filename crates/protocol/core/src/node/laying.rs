@@ -1,4 +1,4 @@
-//! A leader lays the ring that votes take to it, gives it up, and lays another ([ring-1], [ring-7],
+//! A leader sets up the ring for its votes, gives it up, and sets up another ([ring-1], [ring-7],
 //! [ring-10]).
 
 use alloc::vec::Vec;
@@ -17,16 +17,16 @@ use crate::{
     time::Time,
 };
 
-/// Heartbeats without an answer after which a node may have stopped.
+/// Number of heartbeat intervals without a reply after which a node may have stopped.
 const LATELY_HEARTBEATS: u64 = 2;
 
 impl Node {
-    /// Sets the route of votes from now on, while this node leads.
+    /// Sets the route of votes to this node while it leads.
     pub(super) fn on_route(&mut self, now: Time, wish: Route) {
         self.laying.wish(wish, now);
     }
 
-    /// Lays a ring, or gives one up, as the moment asks for it.
+    /// Sets up a ring, or gives it up, as needed.
     pub(super) fn lay(&mut self, now: Time, effects: &mut Effects) {
         let Some(leading) = &self.leading else { return };
         if self.laying.is_idle() {
@@ -66,7 +66,7 @@ impl Node {
                 Some(members) => {
                     let mut nodes = NodeSet::default();
                     for member in &members {
-                        // A set has room for a ring.
+                        // A set has space for a ring.
                         let _ = nodes.insert(member.node);
                     }
                     effects.explain(Explanation::RingLaid { ballot, nodes });
@@ -84,15 +84,16 @@ impl Node {
         }
     }
 
-    /// [ring-1] Returns the message that announces the ring, if there ever was one in this ballot.
+    /// [ring-1] Returns the message that announces the current ring, if any was announced in this
+    /// ballot.
     pub(super) fn ring_said(&self) -> Option<Message> {
         let ballot = self.leading.as_ref()?.ballot();
         let (number, members) = self.laying.laid();
         (number > 0).then(|| Message::Lay { ballot, number, members: members.to_vec() })
     }
 
-    /// [ring-1], [ring-10] Returns whether there may be a ring: one configuration judges all open
-    /// proposals, and no request for promises or transfer of leadership is in flight.
+    /// [ring-1], [ring-10] Returns whether a ring is allowed: one configuration applies to all
+    /// outstanding proposals, and neither phase 1 nor a transfer of leadership is in progress.
     fn may_lay(&self) -> bool {
         let Some(leading) = &self.leading else {
             return false;
@@ -102,7 +103,7 @@ impl Node {
         settled && alone && self.transfer.is_none()
     }
 
-    /// Returns whether the members of the ring are connected, in the same incarnations.
+    /// Returns whether all members of the ring are connected, in the same incarnations.
     fn ring_is_there(&self) -> bool {
         let (_, members) = self.laying.laid();
         members.iter().all(|member| {
@@ -112,7 +113,8 @@ impl Node {
         })
     }
 
-    /// Returns how far this member has voted in this ballot, at the class of the group, or decided.
+    /// Returns the end of the slots that this member has voted for in this ballot, at the group's
+    /// class, or decided.
     fn voted_or_decided(&self, member: Member) -> Slot {
         if member == self.options.member {
             return self.own_voted_to();
@@ -127,9 +129,9 @@ impl Node {
         members
     }
 
-    /// [ring-1] Members that form a phase-2 quorum, none of them needless, the leader last: those
-    /// who keep up. The leader is there to count; where its own disk is slow, they do without its
-    /// vote ([ring-7]).
+    /// [ring-1] Returns a ring, the leader last: members that keep up and form a minimal phase-2
+    /// quorum. The leader counts the votes even if its disk is slow; then the others form the
+    /// quorum without its vote ([ring-7]).
     fn choose_ring(&self, now: Time) -> Option<Vec<Member>> {
         let own = self.options.member;
         if let Route::Through(members) = self.laying.wished() {
@@ -146,7 +148,7 @@ impl Node {
         };
         let members = configuration.members();
         let mut places: Vec<usize> = (0..members.len()).filter(|at| fit(&members[*at])).collect();
-        // The leader's own vote needs no way; after that, the fewest.
+        // The leader's own vote needs no message; after that, fewer members are better.
         places.sort_by_key(|at| {
             let voter = &members[*at];
             (voter.member != own, core::cmp::Reverse(voter.weight), *at)
@@ -171,8 +173,8 @@ impl Node {
         others.then(|| self.leader_last(ring))
     }
 
-    /// Returns whether a follower is connected, is sent what is proposed, and holds what was
-    /// decided a heartbeat ago, by its recent reports.
+    /// Returns whether a follower is connected, receives proposals, and has recently reported that
+    /// it holds what was decided a heartbeat ago.
     fn keeps_up(&self, now: Time, member: Member) -> bool {
         let lately_us = LATELY_HEARTBEATS * self.options.heartbeat_ms * 1000;
         let peer =
@@ -183,8 +185,8 @@ impl Node {
         })
     }
 
-    /// Returns the nodes that votes come through while this node leads, itself last; empty if they
-    /// come directly.
+    /// Returns the nodes through which votes travel while this node leads, this node last; empty if
+    /// votes are sent directly.
     pub fn ring(&self) -> Vec<NodeId> {
         let leads = self.leading.is_some();
         let (_, members) = self.laying.laid();

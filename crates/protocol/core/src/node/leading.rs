@@ -1,5 +1,5 @@
-//! A leader's term: heartbeats and their answers, which keep it in office, and strays, which may
-//! end it.
+//! A leader's term: heartbeats, whose replies keep it in office, and higher promises (strays),
+//! which may end it.
 
 use alloc::vec::Vec;
 
@@ -19,7 +19,7 @@ use crate::{
 };
 
 impl Node {
-    /// Announces to all nodes that this node leads, and asks for what keeps it leading.
+    /// Sends a heartbeat to all nodes; the replies keep this leader in office.
     pub(super) fn heartbeat(&mut self, now: Time, effects: &mut Effects) {
         if self.engaging.is_due(now, self.options.heartbeat_ms) {
             self.look_at_answers(now, effects);
@@ -57,7 +57,7 @@ impl Node {
         if let Some(message) = self.ring_said() {
             effects.send_all(self.peers.connected(), &message);
         }
-        // Reads may ask for heartbeats so often that none is ever due by time.
+        // Reads may trigger heartbeats so often that none ever becomes due by time.
         if self.offload.is_due(now, self.options.heartbeat_ms) {
             self.offload(now, effects);
         }
@@ -92,15 +92,15 @@ impl Node {
         peer.level = reply.held_to >= self.laying.level_at();
         peer.unfit = reply.unfit;
         peer.late_us = reply.late_us;
-        // A follower that learned of a decision from the leader before this one does not vote for
-        // it again: this leader learns it too.
+        // A follower that learned of a decision from the previous leader does not vote for it
+        // again, so this leader must learn it too.
         self.catchup.note(reply.decided_to, from.node);
         if reply.promised <= ballot {
             self.reads.confirm(reply.read_round, from);
             self.holder.granted(ballot, from, reply.lease);
         }
-        // Everything below `sent_to` was sent before the question. What the answer does not show
-        // as voted for or decided was lost, or refused for a while.
+        // Everything below `sent_to` was sent before the heartbeat. Whatever the reply does not
+        // show as voted for or decided was lost, or refused for a while.
         let resume = reply.voted_to.max(reply.decided_to).max(self.learner.decided_to());
         let spared = self.engaging.idle().contains(from.node);
         if !spared
@@ -160,8 +160,8 @@ impl Node {
         }
     }
 
-    /// [live-2] Handles a promise of a ballot higher than this leader's. As long as the others are
-    /// enough to lead, a new ballot of this leader takes the stray one in again; else a new leader
+    /// [live-2] Handles a promise of a ballot higher than this leader's. While the other members
+    /// are enough to lead, this leader starts a ballot above the stray one. Otherwise a new leader
     /// is likely, and this one steps down.
     pub(super) fn reabsorb(&mut self, now: Time, effects: &mut Effects) {
         let Some(leading) = &self.leading else { return };
@@ -187,7 +187,8 @@ impl Node {
                 let promised = stray.max(own_stray);
                 self.campaign(Asked::AllMembers, Campaign::Stray { promised }, effects);
             }
-            // The ballot is in an era that is unknown here; the others are enough until then.
+            // The ballot belongs to an era unknown on this node; until it is known, the other
+            // members are enough.
             _ if enough && own_stray <= ballot => {}
             _ => {
                 let promised = stray.max(own_stray);
@@ -196,13 +197,14 @@ impl Node {
         }
     }
 
-    /// [disk-8] Steps down when this node cannot read back what it decided, and no connected peer
-    /// has decided it. Peers that voted for it in an earlier ballot wait for a leader that cannot
-    /// give it ([decide-2]); without this one, which neither campaigns nor promises meanwhile, they
-    /// decide it anew, and then they can give it.
+    /// [disk-8] Steps down if this node cannot read back what it decided and no connected peer has
+    /// decided it. Peers that voted for the value in an earlier ballot wait for a leader that
+    /// cannot supply it ([decide-2]). Without this leader, which neither campaigns nor promises
+    /// meanwhile, they decide it again and can then supply it.
     ///
-    /// Only where they are enough by themselves; and where the era was not begun by what they lack:
-    /// having promised a ballot of it, they could not lead in the one before.
+    /// It stays in office if they are not enough by themselves. It also stays if what they lack
+    /// began the current era: having promised a ballot of that era, they could not lead in the
+    /// previous one.
     pub(super) fn on_found_nowhere(&mut self, now: Time, effects: &mut Effects) {
         let slot = self.learner.knows_to();
         let known_era = slot >= self.learner.eras().since();
@@ -212,9 +214,9 @@ impl Node {
         }
     }
 
-    /// Returns whether the others that answer this leader, and never reported that they have
-    /// decided this slot, could elect one of them, and decide it: a peer that decided it, and lost
-    /// it too, may not promise; and a peer that has not advanced to it could not lead.
+    /// Returns whether the members that reply to this leader, and never reported this slot as
+    /// decided, could elect one of them and decide it. A peer that decided the slot and lost it too
+    /// may not promise; a peer that has not reached it could not lead.
     fn others_are_enough(&self, now: Time, slot: Slot) -> bool {
         let configuration = self.learner.eras().current();
         let patience = self.election.patience_us();
@@ -233,7 +235,7 @@ impl Node {
         able && configuration.is_quorum(Phase::One, set) && configuration.is_quorum(Phase::Two, set)
     }
 
-    /// Steps down: this node leads no more, and does not try to at once.
+    /// Steps down; this node does not try to lead again at once.
     pub(super) fn step_down(&mut self, now: Time, why: End, effects: &mut Effects) {
         let led = self.leading.take().map(|leading| leading.ballot());
         let tried = self.phase1.is_some();

@@ -1,4 +1,4 @@
-//! Leases of this node, as a leader and as an acceptor ([read-4]).
+//! Leases of this node, as leader and as acceptor ([read-4]).
 
 use super::Node;
 use crate::{
@@ -10,23 +10,24 @@ use crate::{
     time::Time,
 };
 
-/// A read that a leader may answer without asking any other node.
+/// A read that a leader may answer without contacting any other node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LeasedRead {
-    /// The ballot that it leads in. The lease must still stand in it when the state was read.
+    /// The ballot in which this node leads. The lease must still be valid in it after the state was
+    /// read.
     pub ballot: Ballot,
     /// The read may run once everything below is applied ([read-1]).
     pub slot: Slot,
 }
 
 impl Node {
-    /// Returns whether a read may be answered on the strength of a lease, at this moment: a clock
-    /// that was read after the read arrived and, for the last word, after the state was read.
+    /// Returns the read that a lease allows at this moment. `now` must be read after the request
+    /// arrived, and checked again after the state was read.
     pub fn leased_read(&self, now: Time) -> Option<LeasedRead> {
         let leading = self.leading.as_ref().filter(|_| self.holder.is_on())?;
         let ballot = leading.ballot();
-        // Transfer and the casting move end the lease first. [offload-18] What a device gave out is
-        // not known here.
+        // A transfer and the casting move end the lease first. [offload-18] The slots that a device
+        // assigned are not known here.
         let stays = self.transfer.is_none() && self.phase1.is_none();
         let here = stays && !self.offload.is_out();
         if !here || self.acceptor.promised() > ballot || self.pending.failed() {
@@ -34,16 +35,17 @@ impl Node {
         }
         let own = self.options.member;
         let holds = |member: Member| member == own || self.holder.holds(ballot, member, now);
-        // The set is looked at anew each time: eras begin, changes are proposed.
+        // The set is checked anew each time, because eras begin and reconfigurations are proposed.
         self.blocks_others(holds).then(|| LeasedRead { ballot, slot: leading.tally.next() })
     }
 
-    /// Returns the lease that a heartbeat of this leader asks for.
+    /// Returns the lease that this leader's next heartbeat requests.
     pub(super) fn lease_wanted(&mut self, now: Time) -> Lease {
         self.holder.ask(now, self.transfer.is_none())
     }
 
-    /// Answers a leader that this node would promise, and that asks for a lease or releases one.
+    /// Responds to a lease request or release in the heartbeat of a leader whose ballot this node
+    /// may promise.
     pub(super) fn lease_asked(&mut self, now: Time, from: NodeId, beat: &Heartbeat) -> Lease {
         if beat.ballot.node != from || beat.lease == Lease::default() {
             return Lease::default();
@@ -51,8 +53,9 @@ impl Node {
         self.granter.asked(now, beat.ballot, beat.lease)
     }
 
-    /// Returns whether a promise of this ballot, or a vote for it, must wait: it raises the promise
-    /// of this acceptor, which has granted a lease, or may have before it was started.
+    /// Returns whether a promise of this ballot, or a vote in it, must wait: it would raise this
+    /// acceptor's promise, and the acceptor has granted a lease, or may have done so before it was
+    /// started.
     pub(super) fn lease_refuses(&self, now: Time, ballot: Ballot) -> bool {
         ballot > self.acceptor.promised() && self.granter.refuses(now, ballot)
     }
@@ -74,8 +77,8 @@ mod tests {
         value::Value,
     };
 
-    /// [read-4] A vote raises the promise as 1A does: who granted casts none for another node's
-    /// ballot.
+    /// [read-4] A vote raises the promise just as 1A does, so an acceptor that granted a lease does
+    /// not vote in another node's higher ballot.
     #[test]
     fn granter_votes_for_no_other_node() {
         let members = [1, 2, 3].map(Member::first);

@@ -1,4 +1,4 @@
-//! A leader hands phase 2 of its ballot to devices, and takes it back ([offload-5],
+//! A leader hands phase 2 of its ballot to devices, and withdraws it again ([offload-5],
 //! [offload-10]–[offload-15], [offload-18]).
 
 use alloc::vec::Vec;
@@ -22,10 +22,10 @@ use crate::{
     value::Value,
 };
 
-/// Heartbeats without a decision, although proposals are open, after which devices are not used for
-/// a while.
+/// Number of heartbeat intervals without a decision, while proposals are outstanding, after which
+/// devices are not used for a while.
 const STUCK_HEARTBEATS: u64 = 3;
-/// Heartbeats for which devices then rest.
+/// Number of heartbeat intervals for which devices are then not used.
 const REST_HEARTBEATS: u64 = 25;
 
 impl Node {
@@ -53,7 +53,8 @@ impl Node {
         }
     }
 
-    /// Sets the number of slots of the device to be used; 0: there is none, and its work ends.
+    /// Sets the number of slots of the device to be used. With 0, no device is used, and the
+    /// device's work is withdrawn.
     pub(super) fn on_offload(&mut self, cells: u64, effects: &mut Effects) {
         self.offload.cells = cells;
         if cells == 0 {
@@ -62,7 +63,7 @@ impl Node {
         }
     }
 
-    /// Notes that a member's device votes in a ballot of this node.
+    /// Records that a member's device votes in a ballot of this node.
     pub(super) fn on_armed(&mut self, from: Member, ballot: Ballot, floor: Slot) {
         if self.leads_in(ballot) {
             self.offload.note_armed(from, floor);
@@ -73,8 +74,8 @@ impl Node {
         self.leading.as_ref().map(Leading::ballot) == Some(ballot)
     }
 
-    /// [offload-5] Returns whether devices may be used in the current ballot: one ballot means one
-    /// configuration, of the form "any q of n", and nothing is in flight that ends it.
+    /// [offload-5] Returns whether devices may be used in the current ballot. It needs a single
+    /// configuration of the form "any q of n", and nothing in progress that would end the ballot.
     fn may_offload(&self) -> bool {
         let Some(leading) = &self.leading else {
             return false;
@@ -88,13 +89,14 @@ impl Node {
             && self.phase1.is_none()
             && self.transfer.is_none()
             && self.acceptor.promised() == ballot;
-        // [offload-16] What a frame has no room for is refused, and never wrapped.
+        // [offload-16] Numbers that do not fit into a frame are refused, never truncated.
         let fits = ballot.era.0 <= u16::MAX.into() && ballot.node.0 <= u16::MAX.into();
         let plain = eras.current().any_of().is_some() && !self.options.thrifty;
         self.offload.cells > 0 && steady && fits && plain && !self.pending.failed()
     }
 
-    /// Returns whether members whose devices vote in this leader's ballot decide by themselves.
+    /// Returns whether the members whose devices vote in this leader's ballot form a phase-2
+    /// quorum.
     fn enough_armed(&self) -> bool {
         let own = self.options.member;
         let there = |member: &Member| {
@@ -110,7 +112,7 @@ impl Node {
         configuration.is_quorum(Phase::Two, set_of(configuration, &armed))
     }
 
-    /// Asks members with every heartbeat to let their devices vote, and starts the own device when
+    /// Asks members at each heartbeat to let their devices vote, and starts this node's device when
     /// enough do.
     pub(super) fn offload(&mut self, now: Time, effects: &mut Effects) {
         if self.offload.cells == 0 {
@@ -119,7 +121,7 @@ impl Node {
         let may = self.may_offload() && now >= self.offload.rests_until;
         let decided_to = self.learner.decided_to();
         let open = self.leading.as_ref().is_some_and(|leading| !leading.tally.is_empty());
-        // [offload-19] A device that gives nothing out gets nowhere, either.
+        // [offload-19] A device that assigns no slots makes no progress either.
         let open = open || (self.offload.is_out() && self.offload.waiting > 0);
         let stuck_us = STUCK_HEARTBEATS * self.options.heartbeat_ms * 1000;
         let stuck = self.offload.is_stuck(now, decided_to, open, stuck_us);
@@ -151,8 +153,8 @@ impl Node {
         self.on_arm(now, self.options.member.node, begin, effects);
     }
 
-    /// [offload-5] Starts the device: from here until it is withdrawn only the device assigns slots
-    /// of this ballot.
+    /// [offload-5] Starts the device: until it is withdrawn, only the device assigns slots of this
+    /// ballot.
     fn start_device(&mut self, effects: &mut Effects) {
         let Some(leading) = &self.leading else { return };
         let (ballot, first) = (leading.ballot(), leading.tally.next());
@@ -168,8 +170,9 @@ impl Node {
         effects.explain(Explanation::Offloads { ballot });
     }
 
-    /// [offload-14] Returns the first slot that may not be assigned yet: the cells of a quorum,
-    /// those of the own device, the window and what may be in flight end there.
+    /// [offload-14] Returns the first slot that may not be assigned yet. The limit is set by the
+    /// cells of a quorum, the cells of this node's device, the window, and the number of proposals
+    /// in flight.
     fn limit(&self, floor: Slot) -> Slot {
         let cells = self.offload.cells;
         let armed = self.offload.armed();
@@ -205,8 +208,7 @@ impl Node {
         }
     }
 
-    /// [offload-12] Moves slot assignment back to this node, as soon as the device has been read
-    /// out.
+    /// [offload-12] Moves slot assignment back to this node, once the device has been read out.
     pub(super) fn take_back(&mut self, effects: &mut Effects) {
         if let Stage::There(ballot) | Stage::Starting(ballot) = self.offload.stage {
             self.offload.stage = Stage::TakingBack(ballot);
@@ -214,8 +216,8 @@ impl Node {
         }
     }
 
-    /// [offload-12] Stops the device: this node leads no more, and the device must come to rest
-    /// before it does again.
+    /// [offload-12] Stops the device because this node no longer leads. The device must have
+    /// stopped before the node leads again.
     pub(super) fn stop_device(&mut self, effects: &mut Effects) {
         for reader in self.offload.take_looking() {
             if let Reader::Local(token) = reader {
@@ -230,7 +232,8 @@ impl Node {
         }
     }
 
-    /// Passes a value to the device instead of proposing it here; returns why if it is not taken.
+    /// Passes a value to the device instead of proposing it here. Returns the reason if the value
+    /// is refused.
     pub(super) fn submit(
         &mut self,
         value: Value,
@@ -240,8 +243,8 @@ impl Node {
         match self.offload.stage {
             Stage::TakingBack(_) | Stage::Stopping(_) | Stage::Here => Some(Refusal::Busy),
             Stage::There(_) | Stage::Starting(_) => {
-                // [offload-13], [offload-15] Values that no device carries are proposed by this
-                // node, once it assigns slots again.
+                // [offload-13], [offload-15] Devices do not carry this value. The node proposes it
+                // once it assigns slots again.
                 let carried = slots == 1
                     && !matches!(
                         value,
@@ -285,8 +288,8 @@ impl Node {
         }
     }
 
-    /// [offload-12] Handles the end of the device's assignments. Values were stored before frames
-    /// left: of a slot without a value nothing ever left.
+    /// [offload-12] Handles the end of the device's assignments. Values are stored before frames
+    /// are sent, so nothing was ever sent for a slot without a value.
     fn on_taken_back(
         &mut self,
         now: Time,
@@ -307,13 +310,13 @@ impl Node {
             at = at.next();
         }
         effects.explain(Explanation::TakesBack { ballot });
-        // Whatever the device was withdrawn for has its time.
+        // Leave time for whatever made the node withdraw the device.
         self.offload.rests_until = now.plus_ms(REST_HEARTBEATS * self.options.heartbeat_ms);
         self.come_back(effects);
     }
 
-    /// Lets this node assign slots again. Members that only their devices sent proposals to receive
-    /// them now.
+    /// Lets this node assign slots again. Members that received proposals only through their
+    /// devices are sent them now.
     fn come_back(&mut self, effects: &mut Effects) {
         self.offload.stage = Stage::Here;
         let next = self.leading.as_ref().map(|leading| leading.tally.next());
@@ -335,7 +338,7 @@ impl Node {
     fn on_stopped(&mut self, now: Time, ballot: Ballot, effects: &mut Effects) {
         match self.offload.stage {
             Stage::Stopping(stopped) if stopped == ballot => self.offload.stage = Stage::Here,
-            // The device could not start, or was withdrawn before it did: no slots were assigned.
+            // The device could not start, or was withdrawn before it did, so it assigned no slots.
             Stage::Starting(started) | Stage::TakingBack(started)
                 if started == ballot && self.leads_in(ballot) =>
             {
@@ -350,7 +353,8 @@ impl Node {
         }
     }
 
-    /// [offload-18] Asks the device that assigns slots for a read's index, which only it knows.
+    /// [offload-18] Asks the device for a read's index, which is known only there while it assigns
+    /// slots. Returns false if too many reads wait.
     pub(super) fn look_next(&mut self, reader: Reader, effects: &mut Effects) -> bool {
         if self.offload.looking() >= crate::reads::GATHERED_MAX {
             return false;

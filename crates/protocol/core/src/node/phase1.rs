@@ -1,4 +1,4 @@
-//! Phase 1 of this node's own ballots: from the choice of a ballot to the first proposal in it.
+//! Phase 1 of this node's own ballots, from the choice of a ballot to the first proposal in it.
 
 use super::Node;
 use crate::{
@@ -22,21 +22,21 @@ impl Node {
         self.rounds.next(era, self.acceptor.promised(), seen)
     }
 
-    /// Begins phase 1: its round is recorded first, in every group ([ballot-2], [class-3]).
+    /// Starts phase 1; in every group its round is recorded first ([ballot-2], [class-3]).
     pub(super) fn campaign(&mut self, asked: Asked, why: Campaign, effects: &mut Effects) {
         let Some(ballot) = self.next_ballot() else {
             return;
         };
         // [ballot-2] A node that finds the round in its log must find its era there too, or it
-        // would start from round 1 when it gets there again. If this step's own votes began the
-        // era, the next step is early enough.
+        // would start from round 1 when it enters that era again. If this step's own votes began
+        // the era, the campaign waits for the next step.
         let decided_to = self.learner.decided_to();
         if self.pending.restates(decided_to) < decided_to {
             return;
         }
         if self.offload.is_out() {
-            // [offload-12] What the device gave out must be known first, or it must have come to
-            // rest.
+            // [offload-12] The slots that the device assigned must be known first, or the device
+            // must have stopped.
             return self.take_back(effects);
         }
         if asked == Asked::AllMembers && !self.is_fenced_for(ballot, effects) {
@@ -61,7 +61,7 @@ impl Node {
         promise: Phase1b,
         effects: &mut Effects,
     ) {
-        // Only this node's own acceptor promises for it, and not by message.
+        // This node's own acceptor promises directly, and never by message.
         if from.node != self.options.member.node && promise.is_well_formed() {
             self.take_promise(from, promise, effects);
         }
@@ -78,7 +78,7 @@ impl Node {
         }
     }
 
-    /// Moves phase 1 on as far as it goes. Returns whether something may have been parked.
+    /// Advances phase 1 as far as possible. Returns whether a statement may have been parked.
     pub(super) fn advance_phase1(&mut self, now: Time, effects: &mut Effects) -> bool {
         let Some(phase1) = self.phase1.as_mut() else {
             return false;
@@ -98,7 +98,7 @@ impl Node {
                 if judge.is_some_and(|judge| phase1.has_quorum_with(own, judge)) {
                     return self.cast(effects);
                 }
-                // [cast-5] Who answered is a member no more, or came back as another.
+                // [cast-5] A node that replied is no longer a member, or has a new incarnation.
                 self.phase1 = None;
                 self.campaign(Asked::AllMembers, Campaign::AskedAgain, effects);
                 true
@@ -118,7 +118,7 @@ impl Node {
                 phase1.stage = Stage::CatchingUp;
                 let (floor, at) = (phase1.floor, phase1.floor_at);
                 self.catchup.note(floor, at);
-                // [p1-5] Who needs a snapshot installs first, and campaigns then.
+                // [p1-5] A node that needs a snapshot installs it first, and campaigns afterwards.
                 let log_start = phase1.unreachable(self.learner.decided_to());
                 if let Some(log_start) = log_start {
                     self.need_snapshot(now, at, log_start, effects);
@@ -135,13 +135,13 @@ impl Node {
         }
     }
 
-    /// Returns whether 1A messages are out, and promises may be missing.
+    /// Returns whether phase 1 has sent its 1A messages and still waits for promises.
     pub(super) fn is_asking(&self) -> bool {
         let stage = self.phase1.as_ref().map(|phase1| phase1.stage);
         stage == Some(Stage::Asking)
     }
 
-    /// Asks for the promises that are missing.
+    /// Requests the missing promises.
     pub(super) fn send_phase1a(&mut self, now: Time, effects: &mut Effects) {
         let Some(phase1) = self.phase1.as_ref().filter(|p| p.stage == Stage::Asking) else {
             return;
@@ -156,7 +156,7 @@ impl Node {
         effects.send_all(missing, &Message::Phase1a { ballot, from });
     }
 
-    /// [cast-3] Casts this node's own promise, last, by its own record. From that record on it
+    /// [cast-3] Casts this node's own promise, last, with its own record. After that record it
     /// casts no vote in the old ballot.
     fn cast(&mut self, effects: &mut Effects) -> bool {
         let Some(phase1) = &self.phase1 else {
@@ -164,7 +164,7 @@ impl Node {
         };
         let (ballot, from) = (phase1.ballot, phase1.from);
         if !self.is_fenced_for(ballot, effects) {
-            // [offload-8] The casting vote is cast when the fence stands.
+            // [offload-8] The casting vote waits for the fence.
             return false;
         }
         let Some(phase1) = self.phase1.as_mut() else {
@@ -181,8 +181,9 @@ impl Node {
         true
     }
 
-    /// Handles a refusal of this node's ballot. Phase 1 goes on as long as the others may be a
-    /// quorum: a node that has no weight, or reconnects with an old promise, must not stop it.
+    /// Handles a refusal of this node's ballot. Phase 1 continues while the other members may be a
+    /// quorum, so that a node without weight, or one that reconnects with an old promise, cannot
+    /// stop it.
     pub(super) fn on_preempted(
         &mut self,
         now: Time,
@@ -196,7 +197,7 @@ impl Node {
             self.phase1.as_ref().map(|phase1| phase1.ballot),
             self.leading.as_ref().map(Leading::ballot),
         ];
-        // No round of this era is above a promise of a later one.
+        // No round of this era can exceed a promise of a later one.
         let reachable = self.next_ballot().is_some_and(|next| next > promised);
         if let Some(phase1) = self.phase1.as_mut().filter(|p| p.ballot == ballot)
             && promised > ballot
@@ -204,7 +205,8 @@ impl Node {
             phase1.refuse(from);
             let leads = self.leading.is_some();
             let over = self.learner.eras().of(ballot.era).is_none_or(|judge| {
-                // A leader has no time-out to try again by; a higher round takes the member in.
+                // A leader has no timeout after which to retry; a higher round includes this
+                // member.
                 let counts = judge.position(from).is_some();
                 (leads && counts && reachable) || phase1.is_hopeless(judge)
             });
@@ -222,7 +224,7 @@ impl Node {
         }
     }
 
-    /// Completes phase 1: proposes again what may have been chosen, then new values ([p1-6]).
+    /// Completes phase 1: proposes what may have been chosen, before any new value ([p1-6]).
     fn begin(&mut self, now: Time, effects: &mut Effects) {
         let Some(phase1) = self.phase1.take() else {
             return;
@@ -240,8 +242,8 @@ impl Node {
             effects.explain(Explanation::NotElected { ballot, why });
             return self.step_down(now, why, effects);
         }
-        // [era-6] A ballot proposes only after the slot that began its era: it started after that
-        // slot was decided here, and starts at the first undecided one.
+        // [era-6] A ballot proposes only after the slot that began its era. It was started after
+        // that slot was decided here, and proposes from the first undecided slot on.
         assert!(ballot.era <= self.learner.eras().era(), "ballot {ballot} of an era to come");
         let before = self.leading.take().map(|leading| leading.tally);
         let again = before.is_some();
@@ -249,8 +251,8 @@ impl Node {
         let tally = Tally::new(ballot, decided_to, self.options.inflight_max);
         self.leading = Some(Leading {
             tally,
-            // One with nothing open has no late votes to wait for: nothing decided would ever end
-            // it.
+            // A tally without undecided proposals needs no late votes, and nothing decided later
+            // would drop it.
             before: before.filter(|before| !before.is_empty()),
             began: decided_to,
             changing: None,
@@ -268,14 +270,15 @@ impl Node {
                 .vote(range.from)
                 .is_some_and(|vote| vote.value == value && vote.range.to >= range.to);
             let held = own_vote || !value.has_bytes();
-            // [value-4] No member that promised has voted for it, and the bytes were never here:
-            // the slot is free, and waiting for them again would never end.
+            // [value-4] No member that promised has voted for the value, and its bytes were never
+            // here. So the slot is free, and waiting for the bytes again would never end.
             let (value, held) = match reporter {
                 None if !held => (Value::NoOp, true),
                 _ => (value, held),
             };
             let source = reporter.unwrap_or(self.options.member.node);
-            // [value-4], [cast-4] The bytes are where the votes are; they need not travel again.
+            // [value-4], [cast-4] The bytes are where the votes are, so they need not be sent
+            // again.
             self.propose(now, value, range.len(), held, source, effects);
         }
         if let Some(leading) = &self.leading {
@@ -285,7 +288,7 @@ impl Node {
         self.heartbeat(now, effects);
     }
 
-    /// Ends phase 1 of this node without result, if one is in progress.
+    /// Ends this node's phase 1 without success, if one is in progress.
     pub(super) fn end_phase1(&mut self, why: End, effects: &mut Effects) {
         if let Some(Phase1 { ballot, .. }) = self.phase1.take() {
             effects.explain(Explanation::NotElected { ballot, why });

@@ -1,4 +1,4 @@
-//! Phase 2 of this node's own ballot: values are proposed, votes counted, decisions announced.
+//! Phase 2 of this node's own ballot: proposing values, counting votes, announcing decisions.
 
 use alloc::vec::Vec;
 
@@ -43,7 +43,7 @@ impl Node {
         }
     }
 
-    /// Returns why a proposal would not be taken now.
+    /// Returns the reason why a proposal would be refused now, if any.
     pub(super) fn refusal(&self) -> Option<Refusal> {
         let Some(leading) = &self.leading else {
             return Some(Refusal::NotLeader);
@@ -51,24 +51,26 @@ impl Node {
         if self.transfer.is_some_and(|transfer| transfer.holds_back()) {
             return Some(Refusal::Transferring);
         }
-        // [cast-3] Between the casting promise and the new ballot this node casts no vote.
+        // [cast-3] Between its casting promise and the new ballot this node casts no vote.
         let casting = self.acceptor.promised() > leading.ballot();
         let full = leading.tally.len() >= self.options.inflight_max;
-        // [offload-12] No slots are assigned until the device was read out.
+        // [offload-12] No slots are assigned until the device has been read out.
         let away = matches!(self.offload.stage, Stage::TakingBack(_) | Stage::Stopping(_));
         (casting || full || away).then_some(Refusal::Busy)
     }
 
-    /// [p2-3] Returns whether acceptors that are level with this leader have room for `slots` more.
+    /// [p2-3] Returns whether `slots` more slots fit into the window of acceptors that are caught
+    /// up with this leader.
     pub(super) fn has_room(&self, slots: u64) -> bool {
         let end = self.learner.decided_to().plus(self.options.window_slots);
         let next = self.leading.as_ref().map(|leading| leading.tally.next());
         next.is_some_and(|next| next.plus(slots) <= end)
     }
 
-    /// [era-8] Checks a change: one reconfiguration at a time, naming the era of this ballot and of
-    /// everything undecided in it, valid as things stand; and [era-12] nothing may depend only on
-    /// members that it takes weight from.
+    /// [era-8] Returns the reason why a reconfiguration would be refused now. Only one may be
+    /// undecided at a time; it must name the era of this ballot and of everything undecided in it,
+    /// and be valid under the current configuration. [era-12] No decided slot may depend only on
+    /// members that lose weight.
     fn change_refusal(&self, value: &Value) -> Option<Refusal> {
         let Value::Reconfigure { era, change } = *value else {
             return None;
@@ -85,9 +87,9 @@ impl Node {
         (!self.is_held_past(&next, eras.since())).then_some(Refusal::NotHeld)
     }
 
-    /// [era-12] Returns whether full replicas that meet every phase-1 quorum of `next` hold
-    /// everything below `since`, the first slot of the era in force. Votes of that era's quorums
-    /// are met by quorums of the era after it, not by those of the next but one.
+    /// [era-12] Returns whether full replicas that intersect every phase-1 quorum of `next` hold
+    /// everything below `since`, the first slot of the era in force. Quorums of an era intersect
+    /// those of the following era, but not those of the one after that.
     fn is_held_past(&self, next: &Configuration, since: Slot) -> bool {
         if since <= Slot::FIRST {
             return true;
@@ -101,17 +103,17 @@ impl Node {
                 let peer = peer.filter(|peer| peer.member == voter.member);
                 peer.map_or(Slot(0), |peer| peer.held_to)
             };
-            // [trim-1] An auxiliary's report of held slots is hearsay.
+            // [trim-1] Slots that an auxiliary reports as held do not count.
             held_to >= since && !voter.auxiliary
         });
         let holders = holders.fold(MemberSet::default(), |set, (at, _)| set.with(at));
         next.blocks_phase1(holders)
     }
 
-    /// Binds the next slots of this ballot to a value, and asks all members for votes: first the
-    /// others, then this node's own acceptor, so that no proposal waits for two disks in a row
-    /// ([p2-4]). The own acceptor is one like any other: if its disk is slow, the others decide
-    /// ([p2-5]).
+    /// Binds the next slots of this ballot to a value, and requests votes: first from the other
+    /// members, then from this node's own acceptor, so that no proposal waits for two disks one
+    /// after the other ([p2-4]). The own acceptor is treated like any other: if its disk is slow,
+    /// the others decide ([p2-5]).
     pub(super) fn propose(
         &mut self,
         now: Time,
@@ -150,7 +152,7 @@ impl Node {
         }
         let voted = self.voted.run().voted_to(message.ballot) >= proposal.range.to;
         if with_bytes && value.has_bytes() && !voted {
-            // [value-3] The own vote comes later, and no other node may have the bytes by then.
+            // [value-3] This node votes later, and no other node may have the bytes by then.
             effects.push(Effect::Fetch { from: source, value, range: proposal.range });
         }
     }
@@ -170,7 +172,7 @@ impl Node {
         }
     }
 
-    /// Sends everything undecided from `sent_to` on again, bytes included.
+    /// Resends everything undecided from the peer's `sent_to` on, bytes included.
     pub(super) fn resend(&mut self, node: NodeId, effects: &mut Effects) {
         let Some(leading) = &self.leading else { return };
         let asked = |peer: &&Peer| peer.connected && !self.engaging.idle().contains(node);
@@ -196,7 +198,7 @@ impl Node {
             return;
         };
         if self.offload.is_out() && vote.volatile_to > tally.next() {
-            // [offload-10] The device assigned more than it has reported.
+            // [offload-10] The device has assigned more slots than it has reported.
             return self.offload.keep_early(from, vote);
         }
         if let Err(mismatch) = tally.vote(from, &vote, class) {
@@ -209,15 +211,15 @@ impl Node {
         {
             let to = if class == Class::Volatile { vote.volatile_to } else { vote.durable_to };
             peer.voted_to = peer.voted_to.max(to);
-            // [value-3], [decide-2] It voted for what this ballot proposed, bytes included, and
-            // what of that is decided was decided so.
+            // [value-3], [decide-2] The peer voted for the values of this ballot, bytes included,
+            // so it holds those that are decided.
             if peer.member == from && vote.from <= peer.held_to {
                 peer.held_to = peer.held_to.max(to.min(decided_to));
             }
         }
     }
 
-    /// Decides what the votes allow.
+    /// Decides as many slots as the votes allow.
     pub(super) fn count(&mut self, now: Time, effects: &mut Effects) {
         loop {
             let counted = self.count_once(effects);
@@ -248,8 +250,8 @@ impl Node {
         more
     }
 
-    /// Votes for what this leader proposed while its own acceptor had no room. Returns whether
-    /// it voted for more.
+    /// Votes for this leader's proposals that its own acceptor had no space for earlier. Returns
+    /// whether it cast any vote.
     fn vote_for_own(&mut self, now: Time, effects: &mut Effects) -> bool {
         let Some(leading) = &self.leading else {
             return false;
@@ -262,7 +264,7 @@ impl Node {
         }
         let left: Vec<Proposal> = leading.tally.proposals_from(voted_to).copied().collect();
         for proposal in left {
-            // Whether the bytes are here is found out by looking for them.
+            // The bytes are looked for as with any proposal that lacks them.
             let held = !proposal.value.has_bytes();
             let message = self.phase2a(&proposal, false);
             if self.waiting.is_empty() {
@@ -274,7 +276,7 @@ impl Node {
         self.voted.run().voted_to(ballot) > voted_to
     }
 
-    /// Drops what was kept for slots that are decided now.
+    /// Drops state for slots that are now decided.
     pub(super) fn drop_decided(&mut self) {
         let decided_to = self.learner.decided_to();
         self.acceptor.advance_floor(decided_to);
@@ -283,9 +285,9 @@ impl Node {
         }
     }
 
-    /// Announces decisions. Followers learn what is decided with the next proposal; if none is in
-    /// flight that could bring one about, they are notified at once. Likewise of a new era, as they
-    /// enter none that they have not decided ([ballot-5]).
+    /// Announces decisions. Followers learn them with the next proposal; if none is outstanding,
+    /// they are notified at once. They are also notified at once of a new era, because they enter
+    /// an era only after deciding what began it ([ballot-5]).
     pub(super) fn announce(&mut self, effects: &mut Effects) {
         let Some(leading) = &self.leading else { return };
         let decided_to = self.learner.decided_to();

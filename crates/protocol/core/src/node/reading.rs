@@ -1,4 +1,4 @@
-//! Linearizable reads without a slot, at the leader and at a follower ([read-1]–[read-3]).
+//! Linearizable reads that need no slot, at the leader and at followers ([read-1]–[read-3]).
 
 use super::Node;
 use crate::{
@@ -18,10 +18,11 @@ impl Node {
         let taken = if self.leading.is_some() && self.offload.is_out() {
             self.look_next(Reader::Local(token), effects)
         } else if let Some(leading) = &self.leading {
-            // [read-1] Followers acknowledge clients too, so all that was proposed may be known.
+            // [read-1] Followers acknowledge clients too, so a client may know of anything
+            // proposed.
             self.reads.gather(Reader::Local(token), leading.tally.next())
         } else if self.is_auxiliary() {
-            // [aux-1] It executes nothing, so no index is of use to it.
+            // [aux-1] An auxiliary applies nothing, so it has no use for an index.
             false
         } else if let Some(leader) = self.election.leader() {
             let id = self.asked.ask(now, token);
@@ -42,7 +43,7 @@ impl Node {
         if self.leading.is_some() && self.offload.is_out() {
             let _ = self.look_next(Reader::Remote(from, id), effects);
         } else if let Some(leading) = &self.leading {
-            // Without room the question is dropped, and asked again.
+            // If the queue is full the request is dropped; the follower repeats it.
             let _ = self.reads.gather(Reader::Remote(from, id), leading.tally.next());
         }
     }
@@ -53,7 +54,7 @@ impl Node {
         }
     }
 
-    /// [read-2] Starts a round when reads wait; ends it when no higher ballot can have been
+    /// [read-2] Starts a round when reads wait, and ends it once no higher ballot can have been
     /// promised.
     pub(super) fn confirm_reads(&mut self, now: Time, effects: &mut Effects) {
         let own = self.options.member;
@@ -85,8 +86,8 @@ impl Node {
         self.blocks_others(|member| by.contains(&member))
     }
 
-    /// Returns whether these members keep all others from leading: they meet every phase-1 quorum
-    /// of any era that a ballot after this leader's may be of.
+    /// Returns whether these members prevent all others from leading: they intersect every phase-1
+    /// quorum of any era that a higher ballot may belong to.
     pub(super) fn blocks_others(&self, by: impl Fn(Member) -> bool) -> bool {
         let Some(leading) = &self.leading else {
             return false;
@@ -105,12 +106,12 @@ impl Node {
         if leading.changing.is_none() {
             return true;
         }
-        // Changes that this ballot proposed may be decided, one after the other, and be used for
-        // phase 1 by a node that knows it, before this leader does. It proposes one at a time, and
+        // Reconfigurations that this ballot proposed may be decided in sequence, and another node
+        // may use them for phase 1 before this leader knows. The leader proposes one at a time, but
         // may have inherited several.
         let mut coming = eras.clone();
         for proposal in leading.tally.proposals_from(self.learner.decided_to()) {
-            // [era-4] What names another era, or is invalid, will change nothing.
+            // [era-4] A reconfiguration that names another era, or is invalid, changes nothing.
             if coming.decide(proposal.range.from, &proposal.value) && !blocks(coming.current()) {
                 return false;
             }

@@ -1,9 +1,10 @@
-//! Particulars of an auxiliary: what it does not learn, and what it may forget ([aux-1], [trim-1]).
+//! Special rules for an auxiliary: which slots it does not learn, and which it may forget ([aux-1],
+//! [trim-1]).
 //!
-//! An auxiliary that was engaged keeps its votes, bytes included, in its log. It knows them to be
-//! decided as any follower does ([decide-2]), from where its log begins; of what is below it knows
-//! nothing: it is *hollow*. It learns nothing but what lies between what full replicas hold and its
-//! own votes.
+//! An auxiliary that was activated keeps its votes, bytes included, in its log. It learns that they
+//! are decided like any follower ([decide-2]), from the start of its log on. It knows nothing about
+//! the slots below: it is *hollow*. It learns only the slots between those that full replicas hold
+//! and its own votes.
 
 use super::Node;
 use crate::{
@@ -12,7 +13,7 @@ use crate::{
     slot::Slot,
 };
 
-/// Most slots between an auxiliary and its votes that it learns.
+/// Maximum number of slots that an auxiliary learns to reach its votes.
 const NEAR_SLOTS: u64 = 4096;
 
 impl Node {
@@ -24,27 +25,28 @@ impl Node {
         })
     }
 
-    /// Returns whether this node has no state, and no log, below [`Node::log_start`]: it forgot
-    /// that as an auxiliary. Only a snapshot makes it a replica again.
+    /// Returns whether this node has neither state nor log below [`Node::log_start`], because it
+    /// forgot those slots as an auxiliary. Only a snapshot makes it a replica again.
     pub fn is_hollow(&self) -> bool {
         self.learner.is_hollow()
     }
 
-    /// Notes the leader's message of this node's role, and of what full replicas hold.
+    /// Records the leader's report about this node's role and about the slots that full replicas
+    /// hold.
     pub(super) fn note_role(&mut self, beat: &Heartbeat) {
         self.spared.tell(beat.auxiliary, beat.held_by_quorum);
         self.spared.announce(beat.decided_to);
     }
 
     /// [p2-3] Returns the end of the slots known to be decided, as far as an acceptor that learns
-    /// little may know. Its votes there are not needed.
+    /// little can know. Its votes there are not needed.
     pub(super) fn announced(&self) -> Slot {
         let (decided_to, announced) = (self.learner.decided_to(), self.spared.announced());
         if announced > decided_to && self.is_auxiliary() { announced } else { decided_to }
     }
 
-    /// [aux-3], [trim-1] Begins to forget what full replicas hold: everything that this node kept,
-    /// or what lies before its votes and would be learned in vain.
+    /// [aux-3], [trim-1] Starts to forget slots that full replicas hold: either everything this
+    /// node stored, or the slots before its votes, which it would otherwise have to learn.
     pub(super) fn forget_held(&mut self, effects: &mut Effects) {
         if let Some(to) = self.may_forget() {
             self.spared.forget(to);
@@ -69,7 +71,7 @@ impl Node {
         (apart || (kept && (some || served))).then_some(to)
     }
 
-    /// Notes that the log begins with `to` now, durably, and nothing stands for what was below.
+    /// Records that the log now starts at `to`, durably, without a snapshot of the slots below.
     pub(super) fn on_forgotten(&mut self, to: Slot) {
         self.spared.begins_at(to);
         self.learner.forget(to);
@@ -78,8 +80,8 @@ impl Node {
         self.voted.join_run();
     }
 
-    /// Returns the end of the decided slots that this node wants to learn: an auxiliary only up to
-    /// its own votes, and only if that is not far; or as far as it must to enter an era
+    /// Returns the end of the decided slots that this node should learn. An auxiliary learns only
+    /// up to its own votes, and only if they are near, or as far as it must to enter an era
     /// ([ballot-5]).
     pub(super) fn learns_to(&self) -> Slot {
         if !self.is_auxiliary() {
@@ -108,12 +110,13 @@ impl Node {
         }
     }
 
-    /// Returns whether this node is to be a full replica, and no log has what it forgot.
+    /// Returns whether this node is to become a full replica, and needs a snapshot because it
+    /// forgot slots that no log has.
     pub(super) fn needs_state(&self) -> bool {
         self.is_hollow() && !self.is_auxiliary()
     }
 
-    /// Returns whether slots are missing here that this node wants, and that a log may have.
+    /// Returns whether this node lacks slots that it should learn and a log may have.
     pub(super) fn is_behind(&self) -> bool {
         let decided_to = self.learner.decided_to();
         self.catchup.is_behind(decided_to) && decided_to < self.learns_to() && !self.needs_state()

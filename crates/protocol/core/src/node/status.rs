@@ -1,4 +1,4 @@
-//! Questions about a node: what it is, what it has, how far it is.
+//! Read-only accessors of a node: role, configuration, progress.
 
 use alloc::vec::Vec;
 
@@ -21,7 +21,8 @@ use crate::{
 };
 
 impl Node {
-    /// [ballot-1] Returns whether this node can never campaign again, in any era.
+    /// [ballot-1] Returns whether this node has used up its rounds and can never campaign again, in
+    /// any era.
     pub fn is_out_of_rounds(&self) -> bool {
         self.rounds.are_used_up()
     }
@@ -37,7 +38,7 @@ impl Node {
             && self.learner.lost().is_empty()
     }
 
-    /// Returns the present role of this node.
+    /// Returns the current role of this node.
     pub fn role(&self) -> Role {
         let configuration = self.learner.eras().current();
         match configuration.position(self.options.member) {
@@ -54,14 +55,14 @@ impl Node {
         self.election.leader()
     }
 
-    /// Returns whether a proposal would be taken now: this node leads, hands nothing over, has
-    /// room.
+    /// Returns whether a proposal would be accepted now: this node leads, is not handing over, and
+    /// has space for it.
     pub fn can_propose(&self) -> bool {
         self.refusal().is_none() && self.has_room(1)
     }
 
-    /// Returns whether a leader moves into an era without a casting vote, and so assigns no slot
-    /// until a quorum has answered ([cast-5]).
+    /// Returns whether this leader moves into a new era without a casting vote, and so assigns no
+    /// slots until a quorum has replied ([cast-5]).
     pub fn pauses_for_era(&self) -> bool {
         let asks_all = |phase1: &Phase1| phase1.asked == Asked::AllMembers;
         let leading = self.leading.as_ref();
@@ -74,8 +75,8 @@ impl Node {
         self.fence.armed().is_some() || self.offload.is_out()
     }
 
-    /// Returns the ballot that this node's device votes in, by its own report; and whether it
-    /// assigns slots.
+    /// Returns the ballot in which this node's device votes, by its own report, and whether the
+    /// device assigns slots.
     pub fn device(&self) -> (Option<Ballot>, bool) {
         let armed = self.fence.armed();
         (armed.filter(|ballot| self.fence.votes_in(*ballot)), self.offload.is_out())
@@ -86,7 +87,7 @@ impl Node {
         self.transfer.is_some()
     }
 
-    /// Returns the ballot that this node leads or follows.
+    /// Returns the ballot in which this node leads or which it follows.
     pub fn ballot(&self) -> Ballot {
         self.election.leader_ballot().unwrap_or_else(|| self.acceptor.promised())
     }
@@ -101,33 +102,35 @@ impl Node {
         self.learner.eras().current()
     }
 
-    /// Returns the slot below which every slot is decided, and its value with bytes is here.
+    /// Returns the slot below which everything is decided, with values and bytes on this node.
     pub fn decided_to(&self) -> Slot {
         self.learner.decided_to()
     }
 
-    /// Returns the first slot of the log; a snapshot stands for what is below ([snap-3]).
+    /// Returns the first slot of the log; a snapshot covers the slots below ([snap-3]).
     pub fn log_start(&self) -> Slot {
         self.learner.log_start()
     }
 
-    /// Returns the eras at `decided_to`. A snapshot takes its own from what was applied, not from
-    /// here ([snap-1]).
+    /// Returns the eras at `decided_to`. A snapshot must take its eras from what was applied, not
+    /// from here ([snap-1]).
     pub fn eras(&self) -> &Eras {
         self.learner.eras()
     }
 
-    /// Returns what the others hold, as far as this node knows. Never falls while the node runs.
+    /// Returns how much of the log other nodes hold, as far as this node knows. Never decreases
+    /// while the node runs.
     pub fn held(&self) -> Held {
         self.held
     }
 
-    /// Slots below are decided, and held here at the class of the group, bytes included.
+    /// Returns the slot below which everything is decided, and held on this node at the group's
+    /// class, bytes included.
     pub fn held_to(&self) -> Slot {
         self.safe_to(self.learner.holds_to())
     }
 
-    /// Returns how far of the slots below `to` this node has the values at the class of the group.
+    /// Returns the slot, at most `to`, below which this node has all values at the group's class.
     pub(super) fn safe_to(&self, to: Slot) -> Slot {
         let to = self.knows_to().min(to);
         match self.pending.class() {
@@ -136,8 +139,8 @@ impl Node {
         }
     }
 
-    /// Returns the part of that which a restart would know. Less than [`Node::held_to`] while
-    /// nothing is written.
+    /// Returns the slot below which a restart would still find what [`Node::held_to`] covers. It
+    /// lags while nothing is written.
     pub(super) fn keeps_to(&self) -> Slot {
         match self.pending.class() {
             Class::Volatile => self.held_to(),
@@ -145,48 +148,48 @@ impl Node {
         }
     }
 
-    /// Slots below are decided, and their values can be read back, but for bytes of streams
-    /// ([here-3]).
+    /// Returns the slot below which everything is decided and can be read back, except for bytes of
+    /// streams ([here-3]).
     pub(super) fn knows_to(&self) -> Slot {
-        // [trim-1] Of what is below its log's start a hollow node has nothing, and soon another
-        // one.
+        // [trim-1] A hollow node has nothing below the start of its log, and a node that is
+        // forgetting soon will not.
         if self.is_hollow() || self.spared.is_forgetting() {
             return Slot(0);
         }
         self.learner.knows_to()
     }
 
-    /// Notes newer knowledge of what the others hold.
+    /// Raises what other nodes are known to hold.
     pub(super) fn note_held(&mut self, held: Held) {
         self.held.all = self.held.all.max(held.all);
         self.held.quorum = self.held.quorum.max(held.quorum);
     }
 
-    /// Returns the number of slots that [`Node::relearning`] covers. The first may have been
-    /// learned in part.
+    /// Returns the number of slots lost by the log and not learned again; the first value may be
+    /// partly learned.
     pub fn lost_slots(&self) -> u64 {
         self.learner.lost().slots()
     }
 
-    /// Returns the slots that this node decided before it was started, lost, and is learning again:
-    /// the first of them, and the number of unanswered questions for it.
+    /// Returns the first of the slots that this node had decided, lost, and is learning again, with
+    /// the number of unanswered requests for it.
     pub fn relearning(&self) -> Option<(Slot, u32)> {
         let lost = !self.learner.lost().is_empty();
         lost.then(|| (self.learner.decided_to(), self.catchup.fruitless()))
     }
 
-    /// Returns the slot below which every slot is known to be decided, here or elsewhere.
+    /// Returns the slot below which every slot is known to be decided on some node.
     pub fn known_to(&self) -> Slot {
         self.decided_to().max(self.catchup.target())
     }
 
-    /// Returns the slot below which every slot is decided, or voted for here, by records on stable
-    /// storage.
+    /// Returns the slot below which every slot is decided or voted for, by this node's records on
+    /// stable storage.
     pub fn durable_to(&self) -> Slot {
         self.voted.durable_to()
     }
 
-    /// Returns the last record on stable storage.
+    /// Returns the number of the last record on stable storage.
     pub fn persisted_to(&self) -> RecordSeq {
         self.pending.persisted_to()
     }
@@ -211,11 +214,10 @@ impl Node {
         self.phase1.as_ref()
     }
 
-    /// Returns the state that the log restates with each batch. Pair it with each record as it is
-    /// appended.
+    /// Returns the state that the log restates with each write. The caller must pair it with each
+    /// record as it appends it.
     ///
-    /// [disk-8] For the log, decided slots stay decided, lost or not: below them votes are
-    /// forgotten.
+    /// [disk-8] For the log, decided slots stay decided even if lost: their votes are dropped.
     pub fn hard_state(&self) -> HardState {
         HardState {
             spoken: self.rounds.spoken(),
@@ -225,20 +227,20 @@ impl Node {
         }
     }
 
-    /// Returns whether this peer should not lead, by its last report to this node as its leader.
+    /// Returns whether this peer should not lead, as it last reported to this leader.
     pub fn is_unfit(&self, peer: NodeId) -> bool {
         self.peers.peer(peer).is_some_and(|peer| peer.unfit)
     }
 
-    /// Returns the slot below which slots are decided, and this peer holds them at the class of the
-    /// group, by its last report to this node as its leader.
+    /// Returns the slot below which everything is decided and held by this peer at the group's
+    /// class, as it last reported to this leader.
     pub fn peer_holds_to(&self, peer: NodeId) -> Slot {
         let peer = self.peers.peer(peer);
         peer.map_or(Slot(0), |peer| peer.held_to)
     }
 
-    /// Returns how far each peer's votes lag what this leader has proposed: ⟨node, answered within
-    /// the election time-out, slots of lag⟩. Empty unless leading.
+    /// Returns each peer with its lag: ⟨node, replied within the election timeout, slots its votes
+    /// lag the leader's proposals⟩. Empty unless this node leads.
     pub fn followers(&self, now: Time) -> Vec<(NodeId, bool, u64)> {
         let Some(leading) = &self.leading else {
             return Vec::new();

@@ -1,4 +1,4 @@
-//! Actions of time alone: heartbeats, time-outs, elections ([live-1]–[live-4]).
+//! Actions triggered by time alone: heartbeats, timeouts, elections ([live-1]–[live-4]).
 
 use super::Node;
 use crate::{
@@ -14,12 +14,13 @@ use crate::{
     time::Time,
 };
 
-/// Questions for which a node that needs a snapshot leaves the field to others: after that many no
-/// leader could send it one, or no node has it, and votes may show what the log does not.
+/// Number of unanswered requests up to which a node that needs a snapshot leaves elections to
+/// others. After that many, no leader could send it a snapshot, or no node has one, and votes may
+/// show what the log does not.
 const QUESTIONS_IN_VAIN: u32 = 32;
 
-/// [live-6] A node that should rather not lead leaves as many time-outs to the others. The second
-/// one is twice as long: a node that is fit has stood by then.
+/// [live-6] Number of timeouts that a node with low fitness leaves to other nodes. The second
+/// timeout is twice as long, so a fit node has campaigned by then.
 const LEFT_TO_OTHERS: u32 = 1;
 
 impl Node {
@@ -45,7 +46,7 @@ impl Node {
         }
     }
 
-    /// [live-5] Excuses other nodes for messages that this node did not read while it stood still.
+    /// [live-5] Excuses other nodes for messages that this node did not read while it was paused.
     pub(super) fn on_late(&mut self, now: Time, us: u64) {
         self.pauses.note(now, us);
         self.election.excuse(now, us);
@@ -53,8 +54,8 @@ impl Node {
         self.bear_pauses(now);
     }
 
-    /// [live-5] Bears silence for as long as nodes are late: a leader goes by all peers, a follower
-    /// by its leader.
+    /// [live-5] Tolerates silence for as long as nodes run late: a leader considers all peers, a
+    /// follower its leader.
     pub(super) fn bear_pauses(&mut self, now: Time) {
         let others_us = match &self.leading {
             Some(_) => self.peers.late_us(),
@@ -72,8 +73,8 @@ impl Node {
         self.may_lead() && configuration.is_quorum(Phase::One, own)
     }
 
-    /// [lie-6] Campaigns as a quorum by itself, which asks no other node: not before nodes that
-    /// know more have had the time to connect, nor while one of them does know more.
+    /// [lie-6] Campaigns as a quorum by itself, without asking another node. It first waits for
+    /// nodes that may know more to connect, and it does not campaign while one of them does.
     fn lead_alone(&mut self, now: Time, effects: &mut Effects) {
         if let Some(until) = self.timers.waits_alone(now) {
             effects.explain(Explanation::WaitsAlone { us: until.since_us(now) });
@@ -84,9 +85,9 @@ impl Node {
         }
     }
 
-    /// [lie-6] Returns whether another node showed that something is decided for which this node
-    /// has no vote. A member that is a phase-1 quorum by itself voted for all that was ever
-    /// decided: its log has been set back. With the votes at hand, it needs no other node.
+    /// [lie-6] Returns whether another node knows a decided slot for which this node has no vote. A
+    /// member that is a phase-1 quorum by itself voted for everything ever decided, so its log must
+    /// have been set back. If it has the votes, it needs no other node.
     fn lacks_decided_votes(&self) -> bool {
         let decided_to = self.learner.decided_to();
         if !self.catchup.is_behind_another(decided_to, self.options.member.node) {
@@ -97,7 +98,7 @@ impl Node {
             || missing.any(|slot| self.acceptor.vote(Slot(slot)).is_none())
     }
 
-    /// Ends what has waited too long.
+    /// Ends reads and transfers that have waited too long.
     fn end_overdue(&mut self, now: Time, effects: &mut Effects) {
         let patience = self.election.patience_us();
         while let Some(token) = self.asked.overdue(now, patience) {
@@ -115,12 +116,11 @@ impl Node {
         if !self.peers.quorum_heard(configuration, self.options.member, now, patience) {
             return self.step_down(now, End::QuorumSilent, effects);
         }
-        // [value-4] No peer delivers the bytes of an inherited value: a new ballot, whose quorum
-        // may do without the peer that reported it.
+        // [value-4] No peer supplies the bytes of an inherited value. A new ballot may get a quorum
+        // without the peer that reported it.
         let stuck = self.waiting.since().is_some_and(|at| now.since_us(at) > patience);
-        // [cast-5] A casting phase 1 may itself wait for what those bytes would decide: who was
-        // asked for a promise has lost votes there, and answers when it has learned what stands in
-        // the slot.
+        // [cast-5] A casting phase 1 may itself wait for what those bytes would decide: an asked
+        // node has lost votes there, and replies only once it has learned what the slot decided.
         let promised_soon = self.phase1.as_ref().is_some_and(|phase1| {
             phase1.asked == Asked::AllMembers || phase1.stage != Stage::Asking
         });
@@ -129,8 +129,8 @@ impl Node {
             self.phase1 = None;
             self.campaign(Asked::AllMembers, Campaign::MissingBytes, effects);
         }
-        // [p1-5] The same for slots that a member that promised has forgotten as decided, and for
-        // their teacher: all peers were asked twice.
+        // [p1-5] Likewise for slots that a member that promised had dropped as decided: all peers
+        // were asked for them twice.
         let waits = self.phase1.as_ref().map(|phase1| phase1.stage) == Some(Stage::CatchingUp);
         if waits && self.catchup.fruitless() as usize > 2 * self.peers.connected().count() {
             self.catchup.start_over();
@@ -153,7 +153,7 @@ impl Node {
             return;
         }
         if let Some(until) = self.granter.bound_until(now) {
-            // [read-4] This node's own promise would be one to another than the leader.
+            // [read-4] This node's own promise would be one to another node than the leader.
             return self.election.defer(until);
         }
         if self.records_by_token(now) {
@@ -173,8 +173,8 @@ impl Node {
         if self.catchup.fruitless() < QUESTIONS_IN_VAIN
             && self.catchup.needs_snapshot(now, decided_to, lately_us)
         {
-            // [p1-5] It could not propose before it has installed it: others go first. While the
-            // peer that reported it is connected, it reports it again and again.
+            // [p1-5] The node could not propose before it has installed a snapshot, so others go
+            // first. While the peer that reported the need is connected, it keeps reporting it.
             return;
         }
         if self.is_quorum_alone() {
@@ -193,7 +193,8 @@ impl Node {
         effects.send_all(self.peers.connected(), &Message::PreVote { ballot });
     }
 
-    /// [live-1] Answers whether this node would promise. Asking changes nothing here.
+    /// [live-1] Responds to a pre-vote with whether this node would promise the ballot. The request
+    /// changes no state.
     pub(super) fn on_pre_vote(
         &mut self,
         now: Time,
@@ -249,7 +250,7 @@ impl Node {
         }
     }
 
-    /// Returns when the next `Input::Tick` is due.
+    /// Returns the time of the next `Input::Tick`.
     pub(super) fn wake_at(&self) -> Time {
         let patience = self.election.patience_us();
         let turn = match &self.leading {

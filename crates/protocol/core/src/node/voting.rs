@@ -1,4 +1,4 @@
-//! Answers to proposers: promises, votes, and their release once they are safe.
+//! Responses to proposers: promises, votes, and their release once they are safe.
 
 use super::Node;
 use crate::{
@@ -16,7 +16,7 @@ use crate::{
 };
 
 impl Node {
-    /// [p1-2] Answers "promise me", from any node, member or not ([ballot-4]).
+    /// [p1-2] Handles a 1A message from any node, member or not ([ballot-4]).
     pub(super) fn on_phase1a(
         &mut self,
         now: Time,
@@ -30,23 +30,24 @@ impl Node {
         }
         self.saw(from, ballot);
         if !self.learner.is_whole() && slot < self.acceptor.floor() {
-            // [disk-8] Who asks does better with promises of others. Not answering is always safe.
+            // [disk-8] The candidate is better off with promises of other members. Not replying is
+            // always safe.
             return;
         }
         if self.lease_refuses(now, ballot) {
-            // [read-4] It is asked again, and by then the lease may be over.
+            // [read-4] The candidate repeats its request; the lease may be over by then.
             return;
         }
         match self.acceptor.may_promise(ballot) {
             Err(promised) => effects.send(from, Message::Preempted { ballot, promised }),
             Ok(raises) => {
                 if raises && !self.is_fenced_for(ballot, effects) {
-                    // [offload-8] It is answered when the device's votes are this acceptor's.
+                    // [offload-8] The reply waits until the device's votes are this acceptor's.
                     return self.wait_for_fence(from, ballot, slot);
                 }
                 if raises && !self.may_enter(ballot, slot) {
-                    // [ballot-5] It is asked again, and by then it may have learned that from who
-                    // asks.
+                    // [ballot-5] The candidate repeats its request; by then this node may have
+                    // learned from it what it lacks.
                     return self.wait_to_enter(from, ballot, slot);
                 }
                 if raises {
@@ -61,17 +62,17 @@ impl Node {
         }
     }
 
-    /// Raises the acceptor's promise, by its own record.
+    /// Raises the acceptor's promise, with its own record.
     pub(super) fn promise(&mut self, ballot: Ballot, effects: &mut Effects) {
         let record = self.pending.append(Record::Promise { ballot }, effects);
         self.acceptor.promise(ballot, record);
     }
 
-    /// Parks the answer to a 1A until the promise has the class of the group.
+    /// Parks the reply to a 1A until the promise has the group's class.
     pub(super) fn park_promise(&mut self, to: NodeId, ballot: Ballot, from: Slot) {
         let floor = self.acceptor.floor();
-        // [aux-1] Who needs what was forgotten here gets it elsewhere, and by no snapshot of this
-        // node.
+        // [aux-1] A candidate that needs slots forgotten on this node must get them elsewhere; this
+        // node has no snapshot of them.
         let log_start = if self.is_hollow() && from < self.learner.log_start() {
             floor.next()
         } else {
@@ -88,7 +89,7 @@ impl Node {
         self.pending.park_promise(self.acceptor.promised_by(), to, promise);
     }
 
-    /// Handles "vote for this".
+    /// Handles a proposal.
     pub(super) fn on_phase2a(
         &mut self,
         now: Time,
@@ -109,8 +110,8 @@ impl Node {
             effects.send(from, Message::Preempted { ballot: m.ballot, promised });
             return;
         }
-        // Bytes stay here that came for a slot within the window. What is decided with this may
-        // bring a farther one within it, whose bytes may go at any time.
+        // Only bytes of a slot within the window are retained. The decisions below may bring a
+        // later slot into the window, but its bytes may be released at any time.
         let stays = held && self.is_near(&m);
         self.follow_leader(now, m.ballot, effects);
         self.spared.announce(m.decided_to);
@@ -124,8 +125,8 @@ impl Node {
         self.vote(now, from, m, (held, stays), effects);
     }
 
-    /// [p2-1] Votes, if promise, order, room and bytes allow it: bytes that are `held` now, and if
-    /// they are to be voted for later, that stay.
+    /// [p2-1] Votes, if promise, order, capacity and bytes allow it. `held`: the bytes are present
+    /// now; `stays`: they are retained for a later vote.
     pub(super) fn vote(
         &mut self,
         now: Time,
@@ -135,19 +136,19 @@ impl Node {
         effects: &mut Effects,
     ) {
         if self.lease_refuses(now, m.ballot) {
-            // [read-4] A vote is a promise too. The leader resumes from what was not voted for.
+            // [read-4] A vote is also a promise. The leader resends what was not voted for.
             return;
         }
         if !self.is_fenced_for(m.ballot, effects) {
-            // [offload-8] As above.
+            // [offload-8] A vote is also a promise, so it must wait until the device is fenced.
             return;
         }
         let (wanted, mut run) = match self.voted.run().step(&m, self.learner.decided_to()) {
             Step::Vote(range, run) => (range, run),
             Step::Repeat => return self.report_run(effects),
             Step::Gap => {
-                // [gap-1] Queued, not voted for. What a leader had no room for itself is in its
-                // tally.
+                // [gap-1] The proposal is queued, not voted for. A leader's own proposals that do
+                // not fit are in its tally.
                 effects.slow.gaps += 1;
                 if m.ballot.node != self.options.member.node && self.is_near(&m) {
                     self.wait(now, from, m, stays, effects);
@@ -179,7 +180,7 @@ impl Node {
             return self.wait(now, from, m, false, effects);
         }
         if range.from != wanted.from {
-            // What lies below is decided, but not by a vote of ours in this ballot.
+            // The slots below are decided, but not by a vote of this node in this ballot.
             run.from = range.from;
         }
         let record = Record::Vote { ballot: m.ballot, range, value: m.value };
@@ -188,8 +189,9 @@ impl Node {
         self.runs_to(now, run, record, effects);
     }
 
-    /// Appends a record about these slots. [era-12] While it is on its way, stable storage may
-    /// have, or get, a vote for another value there, which holds nothing that was decided.
+    /// Appends a record for these slots. [era-12] While it is being written, stable storage may
+    /// hold a vote for another value in them, so this node does not count as holding what was
+    /// decided there.
     pub(super) fn append_about(
         &mut self,
         range: SlotRange,
@@ -203,7 +205,8 @@ impl Node {
         seq
     }
 
-    /// Makes this run the votes in the newest ballot, once its last record is on stable storage.
+    /// Records `run` as this node's votes in the newest ballot; `record` is its last record, which
+    /// is being written.
     pub(super) fn runs_to(
         &mut self,
         now: Time,
@@ -212,8 +215,9 @@ impl Node {
         effects: &mut Effects,
     ) {
         if run.from > self.voted.durable_to() && run.from <= self.learner.decided_to() {
-            // A run apart from what is known to be on stable storage: everything before it is
-            // decided here, and once this record is there, so are those of all that.
+            // The run is not contiguous with what is known to be on stable storage. Everything
+            // before it is decided on this node, and its records are on stable storage once this
+            // one is.
             self.pending.park_decided(record, run.from);
         }
         self.voted.cast(run);
@@ -223,13 +227,13 @@ impl Node {
         }
     }
 
-    /// Returns whether a proposal is for a slot whose bytes stay, once they are here: within the
-    /// window.
+    /// Returns whether a proposal is within the window, so that its bytes are retained.
     fn is_near(&self, m: &Phase2a) -> bool {
         m.range.from < self.learner.decided_to().plus(self.options.window_slots)
     }
 
-    /// Queues a proposal until its bytes are here, and those before it have had their turn.
+    /// Queues a proposal until its bytes are present and all proposals before it have been voted
+    /// for.
     pub(super) fn wait(
         &mut self,
         now: Time,
@@ -238,7 +242,7 @@ impl Node {
         held: bool,
         effects: &mut Effects,
     ) {
-        // Far ahead no node keeps bytes for a later vote, unless it is asked to.
+        // Bytes for slots beyond the window are not retained for a later vote unless requested.
         let held = held && self.is_near(&m);
         self.waiting.push(now, m, held, self.options.inflight_max);
         if m.value.has_bytes() && !held {
@@ -246,8 +250,8 @@ impl Node {
         }
     }
 
-    /// Votes for what waited, as far as its bytes are here, and nothing is missing before it.
-    /// Either may have come with an answer, a repeated proposal, or a decision.
+    /// Votes for queued proposals whose bytes are present and whose predecessors are not missing.
+    /// Either may have changed with a reply, a repeated proposal, or a decision.
     pub(super) fn vote_waiting(&mut self, now: Time, effects: &mut Effects) {
         if self.waiting.is_empty() {
             return;
@@ -271,7 +275,7 @@ impl Node {
         self.pending.persisted(seq);
     }
 
-    /// Speaks what has become safe.
+    /// Sends all statements that have become safe.
     pub(super) fn release(&mut self, now: Time, effects: &mut Effects) {
         while let Some((to, promise)) = self.pending.next_promise() {
             if to == self.options.member.node {
@@ -285,7 +289,7 @@ impl Node {
             if self.voted.persisted(&run) {
                 current = true;
             } else if let Some(vote) = self.pending.vote(&run, run.to) {
-                // A run that a newer one has replaced: reported once, as it ended.
+                // A newer run has replaced this one; it is reported once, as it ended.
                 self.speak_vote(run.ballot.node, vote, effects);
             }
         }
@@ -298,8 +302,7 @@ impl Node {
         self.voted.join_run();
     }
 
-    /// Says how far this node's votes in the newest ballot are: to its leader only ([p2-7]), if
-    /// that counts them.
+    /// Reports this node's votes in the newest ballot to its leader only ([p2-7]), if they count.
     pub(super) fn report_run(&mut self, effects: &mut Effects) {
         let leader = self.voted.run().ballot.node;
         if let Some(vote) = self.own_statement().filter(|_| self.is_heard()) {
@@ -315,7 +318,7 @@ impl Node {
         }
     }
 
-    /// Handles a statement of this node to itself.
+    /// Handles this node's own promise or vote.
     fn take_own(&mut self, statement: Statement, effects: &mut Effects) {
         let own = self.options.member;
         match statement {
@@ -359,8 +362,8 @@ mod tests {
         })
     }
 
-    /// Returns the slots that a node looks for bytes for, which voted in slot 1 and receives a
-    /// proposal after a gap, bytes and all, and that slot 1 is decided.
+    /// Returns the slots for which a node fetches bytes. It has voted in slot 1, and receives a
+    /// proposal after a gap, with its bytes and the report that slot 1 is decided.
     fn looked_for(slot: u64) -> Vec<u64> {
         let members = [1, 2, 3].map(Member::first);
         let options = Options {
@@ -394,9 +397,9 @@ mod tests {
         found
     }
 
-    /// [gap-1], [value-3] No node keeps the bytes of a slot beyond the window. When the proposal
-    /// itself carries the decided slot, and so brings its slot within it, they have to be asked
-    /// for: by the time it has its turn they may be gone.
+    /// [gap-1], [value-3] Bytes of a slot beyond the window are not retained. If the proposal
+    /// itself reports decisions that bring its slot into the window, its bytes must be fetched all
+    /// the same: they may be released before the vote.
     #[test]
     fn bytes_that_came_for_a_slot_beyond_the_window_are_looked_for() {
         assert_eq!(looked_for(WINDOW), [0; 0], "within it they stay");
