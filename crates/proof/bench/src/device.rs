@@ -94,7 +94,7 @@ impl fmt::Display for Device {
     }
 }
 
-/// Formats plane and device as rows name them.
+/// Returns the name of a plane and device in rows.
 pub fn plane_and_device(plane: &str, device: Option<Device>) -> String {
     device.map_or_else(|| plane.to_owned(), |device| format!("{plane} + {device}"))
 }

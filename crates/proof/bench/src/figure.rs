@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-/// Least and greatest value among the repetitions.
+/// Minimum and maximum over the repetitions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Spread(pub f64, pub f64);
 

@@ -17,7 +17,7 @@ pub use quorate_testbed::segment::Lan;
 
 /// Payload of an Ethernet packet after the IP and UDP headers.
 pub const DATAGRAM_BYTES: usize = 1472;
-/// Length of such a datagram on the link, with IP, UDP and Ethernet headers.
+/// Length of a full datagram on the link, with IP, UDP and Ethernet headers.
 pub const FRAME_BYTES: usize = 1514;
 /// Multicast group of the bare programs.
 const GROUP: ([u8; 4], u16) = ([239, 81, 84, 70], 7461);

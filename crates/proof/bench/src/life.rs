@@ -194,7 +194,7 @@ mod tests {
         let all = (1..=slots).flat_map(|slot| {
             stamps(first).into_iter().map(move |stamp| Stamp {
                 at_ns: stamp.at_ns + slot * 100_000,
-                // 0 stands for this command's slot, 1 for the previous one's.
+                // 0 is this command's slot, 1 the previous one's.
                 slot: stamp.slot.map(|back| Slot(slot - back.0)),
                 ..stamp
             })

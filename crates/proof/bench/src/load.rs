@@ -25,7 +25,6 @@ const OUTSTANDING_MAX: usize = 1 << 20;
 pub enum Offer {
     /// Open loop: a fixed number of commands per second, whatever happens to them.
     Open {
-        /// Commands per second.
         per_second: u64,
     },
     /// Closed loop: a fixed number of outstanding commands.
@@ -41,7 +40,7 @@ pub struct Plan {
     pub offer: Offer,
     /// Number of connections, at least one.
     pub connections: u32,
-    /// Time at the start that is not measured.
+    /// Warm-up time, which is not measured.
     pub warmup: Nanos,
     /// Measured time after the warm-up.
     pub measure: Nanos,

@@ -39,7 +39,7 @@ pub struct Paper {
     pub scenario: Vec<Scenario>,
 }
 
-/// An experiment.
+/// An experiment of a paper.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
@@ -132,9 +132,9 @@ pub struct Point {
     pub w_net: f64,
     /// Commands per second, by the paper's model.
     pub model: f64,
-    /// Smallest window at which the paper's throughput was greatest.
+    /// Smallest window at which the paper's throughput was highest.
     pub w_from: u32,
-    /// Largest window at which the paper's throughput was greatest.
+    /// Largest window at which the paper's throughput was highest.
     pub w_to: u32,
     /// Commands per second measured in the paper; approximate.
     pub measured: f64,
@@ -166,7 +166,7 @@ impl Point {
 pub enum Kind {
     /// A row for each number of clients.
     Clients,
-    /// A row for each number of clients, then open loops at 25, 50 and 75 % of the greatest
+    /// A row for each number of clients, then open loops at 25, 50 and 75 % of the highest
     /// throughput.
     Shares,
     /// The rate over time while a node, or its external device process, is killed.
@@ -228,9 +228,9 @@ pub struct Figure {
     pub place: String,
     /// Size of a value in bytes.
     pub value_bytes: usize,
-    /// Number of clients; absent if the number is the greatest (or least) over all.
+    /// Number of clients; absent if the number is the maximum or minimum over all.
     pub clients: Option<u32>,
-    /// Percentage of the greatest throughput at which it was measured.
+    /// Percentage of the highest throughput at which it was measured.
     pub percent: Option<u32>,
     /// Number of bare senders.
     pub senders: Option<u32>,
@@ -249,7 +249,7 @@ pub struct Figure {
 pub enum Metric {
     /// Commands per second.
     Throughput,
-    /// Greatest throughput of all rows.
+    /// Highest throughput of all rows.
     ThroughputMax,
     /// Median latency.
     P50Us,
@@ -259,23 +259,23 @@ pub enum Metric {
     P999Us,
     /// Mean latency.
     MeanUs,
-    /// Least mean latency of all rows.
+    /// Lowest mean latency of all rows.
     MeanUsMin,
-    /// Greatest mean latency of all rows.
+    /// Highest mean latency of all rows.
     MeanUsMax,
     /// Standard deviation of the latency.
     DeviationUs,
     /// The leader's context switches per second.
     SwitchesPerS,
-    /// Greatest throughput with one batch in flight, as a share of the overall greatest.
+    /// Highest throughput with one batch in flight, as a share of the overall highest.
     WindowOneShare,
-    /// Smallest batch at which a window of two reaches 95 % of the greatest throughput.
+    /// Smallest batch at which a window of two reaches 95 % of the highest throughput.
     WindowTwoBatch,
-    /// Throughput with the largest window and batch, as a share of the greatest.
+    /// Throughput with the largest window and batch, as a share of the highest.
     LargestShare,
     /// Multicast rate per receiver, as a multiple of its unicast rate.
     TimesUnicast,
-    /// Greatest loss over all loads.
+    /// Highest loss over all loads.
     LossMax,
 }
 
@@ -382,7 +382,7 @@ impl Scenario {
         self.name == name || self.name.replacen("-paxos-", "-", 1) == name
     }
 
-    /// Returns the name of rows at a percentage of the greatest throughput.
+    /// Returns the name of rows at a percentage of the highest throughput.
     pub fn at_share(&self, percent: u32) -> String {
         format!("{} at {percent} %", self.name)
     }

@@ -35,7 +35,7 @@ pub struct Setting {
     pub connections: u32,
     /// Offered load.
     pub offer: Offer,
-    /// Modelled time of a flush; 0 is the real disk, unmodelled.
+    /// Modelled time of a flush; 0 for the real disk.
     pub disk_flush_ms: f64,
     /// Batch and window, if fixed.
     pub batching: Option<Batching>,
@@ -140,13 +140,13 @@ pub struct Row {
     pub deviation_us: f64,
     /// Percentage of reads among commands.
     pub reads_percent: u32,
-    /// Modelled time of a flush; 0 is the real disk, unmodelled.
+    /// Modelled time of a flush; 0 for the real disk.
     pub disk_flush_ms: f64,
-    /// Least and greatest `achieved_per_s`.
+    /// Minimum and maximum of `achieved_per_s` over the repetitions.
     pub achieved_spread: Spread,
-    /// Least and greatest `p50_us`.
+    /// Minimum and maximum of `p50_us` over the repetitions.
     pub p50_spread: Spread,
-    /// Least and greatest `p99_us`.
+    /// Minimum and maximum of `p99_us` over the repetitions.
     pub p99_spread: Spread,
     /// Costs of each role.
     pub roles: Vec<RoleCost>,

@@ -44,7 +44,7 @@ pub use session::resolve;
 pub struct Time {
     /// Measured time of a repetition.
     pub duration: Duration,
-    /// Time before it that is not measured.
+    /// Warm-up time before each repetition, which is not measured.
     pub warmup: Duration,
     /// Number of repetitions; their medians are reported.
     pub repeat: u32,

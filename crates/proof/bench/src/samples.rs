@@ -133,7 +133,7 @@ pub struct Samples {
     pub first_error: Option<String>,
     /// Commands sent within the measured time.
     pub sent: u64,
-    /// Of these, commands sent more than [`crate::load::LATE`] late.
+    /// Commands sent within the measured time, but more than [`crate::load::LATE`] late.
     pub late: u64,
     /// Longest delay of sending.
     pub latest: Nanos,

@@ -41,7 +41,7 @@ impl Profile {
         name: "jpaxos",
         law: Law { bits_per_second: 10_000_000, one_way: 50 * MS, queue_bytes: 250_000 },
     };
-    /// The same network with half the delay.
+    /// Network of the JPaxos paper with half the delay.
     pub const HALF: Self = Self { name: "half", law: Law { one_way: 25 * MS, ..Self::JPAXOS.law } };
 
     /// Returns the profile with this name.

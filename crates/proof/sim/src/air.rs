@@ -55,7 +55,7 @@ impl Air {
     }
 
     /// Draws the faults, and whether the run has packets: two thirds of the runs that would lose
-    /// whole frames do. Uses separate dice, so that seeds without packets keep their runs.
+    /// whole frames do. Uses separate dice, so that seeds without packets replay unchanged.
     pub fn draw(seed: u64, carrier: Carrier) -> (Carrier, Self) {
         let dice = &mut Dice::new(seed ^ 0x5061_636b_6574_7321);
         let packets = dice.chance(2, 3) && carrier == Carrier::Datagrams;

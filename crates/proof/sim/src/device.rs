@@ -63,7 +63,7 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// Draws from separate dice, so that seeds without devices keep their runs.
+    /// Draws from separate dice, so that seeds without devices replay unchanged.
     pub fn draw(seed: u64) -> Option<Self> {
         let dice = &mut Dice::new(seed ^ 0x4465_7669_6365_7321);
         let mut faults = Self {

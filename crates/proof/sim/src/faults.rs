@@ -107,7 +107,6 @@ pub enum Losses {
 /// Settings of a run, drawn from its seed.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The seed.
     pub seed: u64,
     /// Number of founding members.
     pub nodes: usize,
@@ -133,7 +132,6 @@ pub struct Settings {
     pub tuning: Option<Tuning>,
     /// Time limit of a request at a node.
     pub client_timeout_ms: u64,
-    /// Number of clients.
     pub clients: usize,
     /// Memory for the requests and replies of all clients of a node.
     pub client_memory: usize,
@@ -149,7 +147,7 @@ pub struct Settings {
     pub drift_ppm: u64,
     /// Largest error of wall clocks.
     pub skew_ms: u64,
-    /// Kinds of faults, each with its mean interval.
+    /// Kinds of faults with their mean intervals.
     pub faults: Vec<(Fault, u64)>,
     /// Mean interval between disk failures of a service.
     pub store_faults_us: Option<u64>,
@@ -182,8 +180,8 @@ pub struct Settings {
     pub classes_us: Option<u64>,
 }
 
-/// Release changes of a run: nodes start on the oldest compatible release, and others are
-/// installed.
+/// Release changes of a run: nodes start on the oldest compatible release, and other releases are
+/// installed later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Releases {
     /// Mean interval between installations.
@@ -197,7 +195,7 @@ pub struct Releases {
 }
 
 impl Releases {
-    /// Draws from separate dice.
+    /// Draws the release changes from separate dice.
     pub fn draw(seed: u64, nodes: usize) -> Self {
         let dice = &mut Dice::new(seed ^ 0x5265_6c65_6173_6573);
         Self {
@@ -224,13 +222,13 @@ pub struct Scrubs {
     pub strays_us: Option<u64>,
 }
 
-/// First seed that may draw disks which lose acknowledged data; earlier seeds keep their runs.
+/// First seed that may draw disks which lose acknowledged data; earlier seeds replay unchanged.
 const LIES_FROM: u64 = 3001;
-/// First seed that may draw clients which request other classes; earlier seeds keep their runs.
+/// First seed that may draw clients which request other classes; earlier seeds replay unchanged.
 const CLASSES_FROM: u64 = 4001;
-/// First seed that may draw scrubs; earlier seeds keep their runs.
+/// First seed that may draw scrubs; earlier seeds replay unchanged.
 const SCRUBS_FROM: u64 = 1001;
-/// First seed that may draw misdirected writes; earlier seeds keep their runs.
+/// First seed that may draw misdirected writes; earlier seeds replay unchanged.
 const STRAYS_FROM: u64 = 2001;
 
 impl Scrubs {
@@ -455,7 +453,7 @@ pub fn calm_weather() -> Weather {
     }
 }
 
-/// Draws service disk failures from separate dice, so that seeds without them keep their runs.
+/// Draws service disk failures from separate dice, so that seeds without them replay unchanged.
 fn draw_store_faults(seed: u64) -> Option<u64> {
     let dice = &mut Dice::new(seed ^ 0x5374_6f72_6564_6965);
     let mean_ms = dice.pick(&[40, 150, 600]);

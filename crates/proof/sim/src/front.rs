@@ -49,8 +49,8 @@ pub enum Note {
     Asked(StreamTag, Question),
     /// A client requested the removal of this stream.
     Removing(Name),
-    /// The replica reported this. The connection is `None` if the client is gone, the piece if the
-    /// request has none.
+    /// The replica sent this reply. The connection is `None` if the client is gone, the piece if
+    /// the request has none.
     Heard(Option<ConnectionId>, Option<StreamName>, Heard),
 }
 

@@ -7,11 +7,11 @@ pub enum Act {
     Set(i64),
     /// SET with a deadline: the key may vanish from now on.
     SetExpiring(i64),
-    /// DEL.
+    /// DEL of the key.
     Delete,
-    /// GET.
+    /// GET of the key.
     Get,
-    /// INCR.
+    /// INCR of the key.
     Increment,
     /// WATCH and a GET that returned `seen`, then MULTI, SET `new`, EXEC.
     Swap {

@@ -63,7 +63,6 @@ pub struct Link {
 }
 
 impl Link {
-    /// Returns the lane.
     pub fn lane(self) -> Lane {
         Lane::ALL[self.lane]
     }
@@ -218,7 +217,7 @@ impl Network {
         self.queue_bytes_seen = self.queue_bytes_seen.max(waiting);
     }
 
-    /// Takes the bytes written in this turn; the caller passes them on to [`Network::send`].
+    /// Takes the bytes written in this turn. The caller passes them to [`Network::send`].
     pub fn take_fresh(&mut self, link: Link) -> Vec<u8> {
         std::mem::take(&mut self.pipe(link).fresh)
     }

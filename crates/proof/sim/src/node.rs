@@ -317,7 +317,8 @@ pub enum Arrival {
     Class {
         /// Number of the command.
         number: u64,
-        /// Acknowledge once a quorum has it in memory; otherwise once a quorum has it on disk.
+        /// If true, acknowledge once a quorum has the command in memory; otherwise once a quorum
+        /// has it on disk.
         early: bool,
     },
     /// Request of the client of devices with this index.
@@ -340,7 +341,7 @@ pub struct Running {
     pub told: Rc<RefCell<Vec<Told>>>,
     /// Answers to clients of devices in this turn.
     pub(crate) desk_answers: Vec<(usize, DeskAnswer)>,
-    /// Its packet plane, if the run's carrier is packets.
+    /// Packet plane of the process, if the run's carrier is packets.
     pub(crate) packets: Option<Side>,
     /// State at the previous trace, to detect changes.
     pub seen: Seen,
@@ -375,9 +376,7 @@ impl Running {
 pub struct Seen {
     /// Role and leader.
     pub role: String,
-    /// Ballot.
     pub ballot: Ballot,
-    /// Decided prefix.
     pub decided_to: Slot,
     /// Position up to which the stream table was checked.
     pub streams_to: Slot,
@@ -388,7 +387,7 @@ pub struct Seen {
     pub counters: Counters,
     /// Reason why it does not serve.
     pub error: Option<String>,
-    /// Whether a scrub is in progress, and the number of damaged places found by all its scrubs.
+    /// Whether a scrub is in progress, and the number of damaged places found by all scrubs.
     pub scrubs: (bool, u64),
 }
 
@@ -398,11 +397,10 @@ pub struct Node {
     pub index: usize,
     /// The disk with the node's home; handles from before a crash are dead.
     pub disk: MemoryDisk,
-    /// The clocks.
     pub clock: Clock,
     /// Number of process starts so far; events meant for an earlier process are ignored.
     pub life: u64,
-    /// Its device, if the run has devices; outlives the process.
+    /// Device of the node, if the run has any; outlives the process.
     pub device: Option<Device>,
     /// The running process.
     pub running: Option<Running>,
@@ -426,7 +424,7 @@ pub struct Node {
     pub disk_error: bool,
     /// A bit of its disk was flipped in this run.
     pub rotted: bool,
-    /// Its disk loses the end of its log when it starts.
+    /// The disk loses the end of its log at the next start.
     pub lies: bool,
     /// Copies of identity and address book from earlier starts of the same incarnation.
     pub(crate) copies: Vec<FolderCopy>,
@@ -477,7 +475,7 @@ pub enum Start {
     Runs(Box<Started>),
     /// The start waits for what the text names. Repeating it is safe.
     Waits(&'static str),
-    /// Its folder needs a newer release.
+    /// The folder needs a newer release.
     TooOld,
     /// The process died during the start.
     Died,
@@ -728,7 +726,7 @@ impl Node {
 struct Simulated<'a> {
     settings: &'a Settings,
     release: Level,
-    /// What other nodes remember about this node's log.
+    /// Memories of other nodes about this node's log.
     recalled: Vec<(NodeId, Memory)>,
     recovery: Option<Recovery>,
     lost: Vec<String>,

@@ -15,7 +15,6 @@ use crate::{
 /// Outcome of a run.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// The seed.
     pub seed: u64,
     /// Events of act one.
     pub steps: u64,

@@ -1,6 +1,6 @@
 //! Client wire format for simulated nodes: the necessary part of RESP2.
 
-/// A reply.
+/// A RESP2 reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// `+…`

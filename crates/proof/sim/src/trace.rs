@@ -27,7 +27,6 @@ impl Trace {
         Self { lines: VecDeque::new(), keep, hash: 0, count: 0, frames: false }
     }
 
-    /// Adds a line.
     pub fn line(&mut self, now: Time, who: &str, what: &str, detail: fmt::Arguments<'_>) {
         let line = format!(
             "{:>4}.{:06} {who:<5} {what:<8} {detail}",

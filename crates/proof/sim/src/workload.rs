@@ -102,14 +102,14 @@ enum Waiting {
     Script,
 }
 
-/// A client.
+/// A simulated client with its workload.
 #[derive(Debug)]
 pub struct Client {
     /// Index in the world's list.
     pub index: usize,
     /// Kind of workload.
     pub kind: Kind,
-    /// Its connection and the index of the node.
+    /// Current connection, with the index of the node.
     pub connection: Option<(ConnectionId, usize)>,
     /// Deadline for a reply.
     pub patience_at: Option<Time>,
@@ -126,10 +126,10 @@ pub struct Client {
     watched: Option<String>,
     own_generation: u64,
     own_value: Option<i64>,
-    /// Its connections are READONLY, and it reads only its own key.
+    /// Uses READONLY connections, and reads only its own key.
     stale: bool,
     session: Option<String>,
-    /// Its connection is prepared, or will be before the node reads what is sent now.
+    /// The connection is prepared, or will be before the node reads what is sent now.
     ready: bool,
     sequence: i64,
     audits: VecDeque<String>,
@@ -344,7 +344,7 @@ impl Client {
                 Ok(())
             }
             "TOOBIG" if matches!(waiting, Waiting::TooBig) => Ok(()),
-            // For example, in a group whose quorum forgot: a registration that no node remembers.
+            // This includes a session that no node remembers, because the group's quorum forgot it.
             _ => Err(self.surprised(&format!("{waiting:?}"), &Reply::Error(text))),
         }
     }

@@ -78,9 +78,9 @@ pub struct Counts {
     pub lies: u64,
     /// Commands sent with a class other than the group's.
     pub class_asked: u64,
-    /// Of these, commands acknowledged once a quorum had them in memory.
+    /// Commands of another class that were acknowledged once a quorum had them in memory.
     pub class_early: u64,
-    /// Of these, commands acknowledged once a quorum had them on disk.
+    /// Commands of another class that were acknowledged once a quorum had them on disk.
     pub class_lasting: u64,
     /// Small files damaged.
     pub files_rotted: u64,
@@ -158,13 +158,10 @@ pub struct Counts {
 
 /// A running simulation.
 pub struct World {
-    /// Settings of the run.
     pub settings: Settings,
     /// Current virtual time.
     pub now: Time,
-    /// Trace of the run.
     pub trace: Trace,
-    /// Counts of events.
     pub counts: Counts,
     /// The nodes, by index.
     pub nodes: Vec<Node>,

@@ -93,7 +93,7 @@ pub struct Wish<'a> {
     pub logs: &'a [PathBuf],
 }
 
-/// Description of a bundle.
+/// Table of contents of a bundle.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Manifest {
     /// Time of creation, in seconds since 1970.
@@ -102,7 +102,7 @@ pub struct Manifest {
     pub version: String,
     /// Files in the bundle, except the manifest itself.
     pub files: Vec<Entry>,
-    /// Files that are missing.
+    /// Items that are missing.
     pub missing: Vec<Missing>,
 }
 
@@ -119,10 +119,10 @@ pub struct Entry {
     pub redacted_lines: Option<usize>,
 }
 
-/// A missing file.
+/// An item missing from a bundle.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Missing {
-    /// Missing file.
+    /// Path or description of the missing item.
     pub what: String,
     /// Reason, as text.
     pub why: String,

@@ -35,7 +35,7 @@ pub struct Certificate {
     pub days_left: i64,
 }
 
-/// Results of the examination.
+/// Certificates examined, with the findings about them.
 #[derive(Clone, Debug, Default)]
 pub struct Examined {
     /// One finding per file and per node.

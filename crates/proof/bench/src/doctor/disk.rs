@@ -27,7 +27,7 @@ use crate::doctor::{
 const FREE_BYTES_LEAST: u64 = 2 << 30;
 /// Inodes needed for the files of a log, a store and their snapshots, with a margin.
 const FREE_INODES_LEAST: u64 = 4096;
-/// Results of the examination.
+/// Results of examining a disk.
 #[derive(Debug)]
 pub struct Examined {
     /// One finding per check.

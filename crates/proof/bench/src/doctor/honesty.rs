@@ -32,7 +32,7 @@ const OF_OTHERS: [(&str, &str); 9] = [
     ("drbd", "a mirror over the network: this and another machine"),
     ("bcache", "a cache before another device: both"),
 ];
-/// Devices in memory.
+/// Prefixes of the names of devices in memory.
 const OF_MEMORY: [&str; 2] = ["ram", "zram"];
 /// Vendor names of virtual disks.
 const HOSTS: [&str; 7] = ["QEMU", "VMware", "Msft", "Google", "Amazon", "Xen", "VBOX"];

@@ -16,7 +16,7 @@ use crate::doctor::{
     predict::{COMMAND_BYTES, OUTSTANDING, Where, predict},
 };
 
-/// Time before each measurement that is not measured.
+/// Warm-up time before each measurement.
 const WARMUP: Duration = Duration::from_millis(200);
 /// Duration of one measurement.
 const MEASURE: Duration = Duration::from_secs(1);

@@ -44,7 +44,7 @@ const fn word(state: State) -> &'static str {
     }
 }
 
-/// Returns a line without a report, which says why there is none.
+/// Returns a line without a report, explaining why there is none.
 pub fn line(state: State, what: &str) -> Told {
     Told { state, line: format!("QUORATE {} - {}", word(state), plain(what)) }
 }

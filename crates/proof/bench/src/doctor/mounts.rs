@@ -10,7 +10,7 @@ pub(crate) const VOLATILE: [&str; 3] = ["tmpfs", "ramfs", "overlay"];
 /// File systems whose locks and flushes depend on another machine.
 pub(crate) const REMOTE: [&str; 6] = ["nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs"];
 
-/// A parsed line.
+/// Mount point of a file system, with its device and options.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mount {
     /// Mount point.

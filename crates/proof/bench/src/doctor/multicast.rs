@@ -1,7 +1,7 @@
 //! Multicast on this machine alone: checks that datagrams sent to a group return to a listener
 //! here.
 //!
-//! Only other machines know whether the group reaches them: [`crate::doctor::reach`] asks them.
+//! [`crate::doctor::reach`] tests whether the group reaches other machines.
 
 use std::{
     net::SocketAddrV4,

@@ -82,7 +82,7 @@ impl Ground {
         let (trip, cpu) = match plane {
             Plane::Tcp => (name::TRIP_TCP, name::CPU_TCP),
             Plane::Udp | Plane::Multicast | Plane::Chain => (name::TRIP_UDP, name::CPU_UDP),
-            // Raw frames cost at most as much as a bare program's datagrams.
+            // The datagram cost is an upper bound for raw frames.
             Plane::Ethernet => (name::TRIP_ETHERNET, name::CPU_UDP),
         };
         let here = need(trip)?;

@@ -12,7 +12,7 @@ const BYTES_MAX: u64 = 1 << 20;
 /// Maximum entries read from a folder.
 const NAMES_MAX: usize = 1024;
 
-/// Root of these trees.
+/// File trees in which a machine describes itself, below a root.
 #[derive(Clone, Debug)]
 pub struct System {
     root: PathBuf,

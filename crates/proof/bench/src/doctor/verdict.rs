@@ -21,7 +21,7 @@ pub struct Verdict {
     /// Names of the findings that prevent the plane from working; if it works, of those by which it
     /// could be better.
     pub because: Vec<String>,
-    /// Advice from these findings; empty if none.
+    /// Advice from the findings in `because`; empty if none.
     pub what_to_do: Vec<String>,
     /// Predicted performance.
     pub predicted: Predicted,

@@ -39,7 +39,7 @@ pub struct Found {
     pub heard: Vec<Heard>,
     /// CPU seconds of the senders between two readings, during which all receivers counted.
     pub senders_cpu_s: f64,
-    /// Time between these readings.
+    /// Seconds between the two readings.
     pub seconds: f64,
     /// Busy share of the machine's processors.
     pub cpus_busy: Option<f64>,
@@ -52,9 +52,7 @@ pub struct Found {
 pub struct Figures {
     /// `multicast` or `unicast`.
     pub way: String,
-    /// Number of senders.
     pub senders: u32,
-    /// Number of receivers.
     pub receivers: u32,
     /// Load of all senders in percent of the link; `None` for as much as the link takes.
     pub load_percent: Option<u32>,
@@ -144,7 +142,7 @@ impl Figures {
     /// Returns the medians of the repetitions.
     pub fn new(asked: &Asked, lan: Lan, all: &[Found]) -> Self {
         let middle = |figure: &dyn Fn(&Found) -> f64| round(median(all.iter().map(figure)));
-        // A multicast datagram is sent once.
+        // A multicast datagram is sent once, whatever the number of receivers.
         let copies = match asked.way {
             Way::Multicast => 1.0,
             Way::Unicast => f64::from(asked.receivers),
@@ -286,7 +284,7 @@ mod tests {
         near(figures.loss, 0.25);
         near(figures.loss_worst, 0.375);
         near(figures.sender_cpus, 0.25);
-        // Half a second for 17.664 MB.
+        // Half a second of CPU for 17.664 MB.
         near(figures.sender_s_per_gb, 28.31);
         assert_eq!(figures.limit, "the load");
     }

@@ -27,7 +27,7 @@ pub struct Listening {
     pub way: Way,
     /// Number of senders; counting starts only after all of them are received.
     pub senders: u32,
-    /// Time from then until counting starts.
+    /// Time between the reception of all senders and the start of counting.
     pub warmup: Duration,
     /// Duration of counting.
     pub time: Duration,

@@ -17,7 +17,7 @@ const LOAD_PERCENT_MAX: u32 = 200;
 /// Queue sizes: large enough for a burst, and small enough for the memory of all queues.
 const QUEUE_KIB: std::ops::RangeInclusive<u32> = 32..=16_384;
 
-/// Groups of bare programs: all combinations of these lists.
+/// Groups of bare programs: all combinations of the listed values.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bare {

@@ -13,7 +13,7 @@ use crate::{
 /// Planes that a run may name: those that need only a segment.
 const PLANES: [&str; 4] = ["tcp", "udp", "multicast", "ethernet"];
 
-/// Combinations to compare, from these lists.
+/// Combinations of nodes and link speeds to compare.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Ways {

@@ -53,7 +53,7 @@ pub struct Shape {
     pub window: u32,
     /// All three nodes write and flush every batch.
     pub durable: bool,
-    /// Modelled time of a flush; zero is the real disk, unmodelled.
+    /// Modelled time of a flush; zero for the real disk.
     pub flush: Duration,
     /// Transport between leader and followers; the client has a connection.
     pub over: Over,

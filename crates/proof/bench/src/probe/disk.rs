@@ -21,7 +21,7 @@ const FILE_BYTES: u64 = 192 << 20;
 const SMALL_FILE_BYTES: u64 = 4 << 20;
 /// Size of a small write.
 const BLOCK: usize = 4096;
-/// Size of a large write, and the number of writes.
+/// Size of a large write.
 const LARGE: usize = 1 << 20;
 const LARGE_WRITES: u64 = 256;
 
@@ -35,8 +35,8 @@ pub struct LogFile {
 }
 
 impl LogFile {
-    /// Creates the file, filled with zeros and flushed. `flush` models a slower device; zero is the
-    /// real one.
+    /// Creates the file, filled with zeros and flushed. `flush` models a slower device; zero uses
+    /// the real one.
     pub fn create(path: &Path, flush: Duration) -> io::Result<Self> {
         Self::of_size(path, FILE_BYTES, flush)
     }

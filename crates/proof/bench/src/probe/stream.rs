@@ -30,7 +30,7 @@ pub const SINK: &str = "sink";
 pub struct Shape {
     /// Both nodes write and flush; otherwise nothing is written.
     pub durable: bool,
-    /// Modelled time of a flush; zero is the real disk, unmodelled.
+    /// Modelled time of a flush; zero for the real disk.
     pub flush: Duration,
     /// Runs a follower. Without one the leader acknowledges on its own; if nothing is written
     /// either, it is a sink.

@@ -68,7 +68,6 @@ impl Wire {
         }
     }
 
-    /// Sets non-blocking mode.
     pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
         match self {
             Self::Tcp(stream) => stream.set_nonblocking(nonblocking),

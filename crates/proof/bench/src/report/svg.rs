@@ -34,7 +34,6 @@ pub(super) struct Series {
     pub(super) points: Vec<(f64, f64)>,
 }
 
-/// A chart.
 #[derive(Clone, Debug)]
 pub(super) struct Chart {
     pub(super) title: String,

@@ -26,7 +26,7 @@ use crate::{
 pub struct PaperTime {
     /// Measured time of a repetition.
     pub duration: Option<Duration>,
-    /// Time before it that is not measured.
+    /// Warm-up time before each repetition, which is not measured.
     pub warmup: Option<Duration>,
     /// Repetitions of each row; their medians are reported.
     pub repeat: Option<u32>,

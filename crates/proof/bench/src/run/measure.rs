@@ -72,7 +72,7 @@ pub(super) struct Bench {
     pub(super) cluster: Option<Cluster>,
     /// Nodes to connect to, if they are not ours.
     pub(super) doors: Vec<Door>,
-    /// Processes of these nodes on this machine, if all are known.
+    /// Processes of the connected nodes on this machine, if all are known.
     pub(super) connected: Option<Vec<u32>>,
     pub(super) time: Time,
     pub(super) environment: Environment,

@@ -308,7 +308,7 @@ mod tests {
             Spent::between(&at(1.0, known), &at(2.0, known), None).fill(&mut repetition);
             repetition.foreign_cpu
         };
-        // Of 8 seconds 4 were busy, 1 of them with the nodes.
+        // The machine was busy for 4 of 8 seconds, 1 of them in the nodes.
         assert_eq!((share(true), share(false)), (Some(0.375), None));
     }
 

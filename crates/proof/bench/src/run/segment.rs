@@ -29,7 +29,7 @@ const BITS_PER_BYTE: f64 = 8.0;
 const MEGA: f64 = 1e6;
 /// Maximum connections of the generator.
 const CONNECTIONS_MAX: u32 = 16;
-/// Flags of the nodes in these experiments.
+/// Flags of nodes in segment experiments.
 const FLAGS: [&str; 5] = ["--plane", "multicast", "--plane-trusted", "--votes", "ring"];
 
 /// Measures the throughput of one sender to the slowest of these receivers.

@@ -59,13 +59,13 @@ pub struct Load {
     pub learners: u32,
     /// Emulated network between the nodes started here.
     pub network: Option<Emulated>,
-    /// Percentage of the datagrams arriving at one of these nodes that it treats as lost.
+    /// Percentage of incoming datagrams that one of the nodes started here treats as lost.
     pub loss_percent: f64,
     /// Plane of the nodes started here; `None` for their default.
     pub plane: Option<&'static str>,
     /// Device of the nodes started here; `None` if they vote themselves.
     pub device: Option<Device>,
-    /// Route of their votes to the leader; `None` for their default.
+    /// Route by which the nodes started here send votes to the leader; `None` for their default.
     pub votes: Option<&'static str>,
     /// Class of the cluster; `None` for that of the running cluster, or durable.
     pub durability: Option<Class>,
@@ -73,7 +73,7 @@ pub struct Load {
     pub class: Asked,
     /// Minimum time of a flush, for the probe and the nodes started here.
     pub disk_flush: Duration,
-    /// Fault of one of these nodes during the load.
+    /// Fault during the load, of one of the nodes started here.
     pub fault: Option<Fault>,
     /// The nodes started here record stamps of each command's stages.
     pub hops: bool,

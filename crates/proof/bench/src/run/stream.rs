@@ -41,7 +41,6 @@ const LARGE_WRITE: usize = 64 << 10;
 /// Nodes to start.
 #[derive(Clone, Debug)]
 pub struct Nodes {
-    /// Number of nodes.
     pub count: u32,
     /// The last node is an auxiliary.
     pub auxiliary: bool,
@@ -131,7 +130,6 @@ pub(super) struct StreamBench {
 }
 
 impl StreamBench {
-    /// Starts the nodes.
     pub(super) fn start(session: &mut Session, nodes: &Nodes, time: Time) -> Result<Self, Problem> {
         let flush = format!("{}", flush_ms(nodes.disk_flush));
         let flags = [

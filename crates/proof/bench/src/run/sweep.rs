@@ -260,7 +260,7 @@ impl MeasuredPoint {
 }
 
 impl SweepView {
-    /// Returns the points as a grid.
+    /// Returns the measured points as a grid.
     pub fn points(&self) -> Vec<PointView> {
         let point = |point: &MeasuredPoint| PointView {
             batch_bytes: point.batch_bytes,

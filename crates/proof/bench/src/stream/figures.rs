@@ -9,7 +9,7 @@ use crate::{
     repetition::{GENERATOR, Repetition, RoleCost},
 };
 
-/// Share of its target below which a load exceeds what the system, or the generator, can do.
+/// Delivered share below which a load exceeds what the system, or the generator, can do.
 pub const DELIVERED_MIN: f64 = 0.99;
 
 /// Figures of a row whose commands are stream writes.

@@ -32,7 +32,7 @@ struct OnDisk {
     snapshot: Slot,
 }
 
-/// Commands of such clients, and the contents of all disks.
+/// Commands that requested another class, and the contents of all disks.
 #[derive(Debug, Default)]
 pub struct Classes {
     fates: BTreeMap<u64, Fate>,

@@ -1,5 +1,5 @@
-//! Scrubs find no damage where none was done ([scrub-5]), and what they find is repaired while the
-//! rest of the group is sound ([scrub-2]).
+//! Scrubs find no damage where none was done ([scrub-5]), and the damage they find is repaired
+//! while the rest of the group is sound ([scrub-2]).
 
 use quorate_replica::scrubbing::report::{Fate, Found, Kind, ScrubStatus};
 

@@ -24,7 +24,7 @@ struct Piece {
     id: usize,
     /// Position of its byte 0 in the named stream.
     first: u64,
-    /// End of the piece's bytes in the most advanced table, in the named stream.
+    /// End of the piece's bytes in the named stream, the furthest that any table has.
     end: u64,
     /// Position of the table that had it: the piece was opened before.
     seen_at: Slot,

@@ -38,7 +38,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// Draws from separate dice, so that seeds without streams keep their runs.
+    /// Draws from separate dice, so that seeds without streams replay unchanged.
     pub fn draw(seed: u64) -> Option<Self> {
         let dice = &mut Dice::new(seed ^ 0x5374_7265_616d_7321);
         dice.chance(1, 3).then(|| Self {
@@ -101,9 +101,8 @@ pub struct Piece {
 pub struct Streamer {
     /// Index in the world's list.
     pub index: usize,
-    /// Role of the client.
     pub role: Role,
-    /// Its connection and the index of the node.
+    /// Current connection, with the index of the node.
     pub connection: Option<(ConnectionId, usize)>,
     /// The only node that it connects to.
     pub home: Option<usize>,

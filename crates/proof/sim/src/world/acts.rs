@@ -18,7 +18,7 @@ const HEAL_EVENTS: u64 = 1_000_000;
 impl World {
     // --- The acts.
 
-    /// Runs act one: up to `events` events, with all faults enabled.
+    /// Runs act one: up to `events` events, with the run's faults.
     ///
     /// # Errors
     /// A property is broken.

@@ -1,4 +1,4 @@
-//! Lives of processes: they start, write, connect to each other, and die.
+//! Process lifecycles: starting, writing, connecting to each other, and dying.
 
 use quorate_core::{
     level::Level,
@@ -160,7 +160,7 @@ impl World {
             }
         }
         if !set_back {
-            // Also after a set-back start, whose number is above all earlier ones.
+            // Checked after a set-back life too: the new start's number is above all earlier ones.
             self.watch.lives().started(node, boot, member.incarnation)?;
             self.watch.promises().recovered(member, recovery.hard.promised)?;
         }

@@ -69,7 +69,7 @@ impl World {
     fn draw_ask(&mut self) -> Option<Ask> {
         let founding = &self.nodes[..self.settings.nodes];
         if founding.iter().any(|node| node.identity().is_none()) {
-            // The founder starts first; the other founding members contact it.
+            // The founder admits the founding members first.
             return None;
         }
         let joined = (0..self.nodes.len()).filter(|node| self.is_there(*node));

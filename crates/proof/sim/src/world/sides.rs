@@ -1,4 +1,4 @@
-//! State of the parts of a run between events: their own dice, and counts.
+//! State of a run's faults, datagrams, frames, operators and streams, each with separate dice.
 
 use std::collections::VecDeque;
 
@@ -15,7 +15,7 @@ use crate::{
 pub(super) struct Chaos {
     /// Faults still happen.
     pub(super) goes_on: bool,
-    /// By node: may forget its votes in this run.
+    /// Whether each node may forget its votes in this run.
     pub(super) may_forget: Vec<bool>,
     /// Dice for disk failures of services.
     pub(super) store_dice: Dice,
@@ -76,7 +76,7 @@ impl Chaos {
 pub(super) struct Flights {
     /// Dice for datagrams.
     pub(super) dice: Dice,
-    /// By node: no multicast reception.
+    /// Whether each node has lost multicast reception.
     pub(super) deaf: Vec<bool>,
 }
 
@@ -109,7 +109,7 @@ impl Frames {
 /// State of operators in a run.
 #[derive(Debug)]
 pub(super) struct Operators {
-    /// Separate dice, so that seeds without operators keep their runs.
+    /// Separate dice, so that seeds without operators replay unchanged.
     pub(super) dice: Dice,
     pub(super) asked: u64,
     /// Request whose answer a scenario waits for.
@@ -130,7 +130,7 @@ impl Operators {
 
 /// State of byte streams in a run.
 pub(crate) struct Streaming {
-    /// Separate dice, so that seeds without streams keep their runs.
+    /// Separate dice, so that seeds without streams replay unchanged.
     pub(crate) dice: Dice,
     pub(super) tags: u64,
 }

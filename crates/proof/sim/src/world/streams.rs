@@ -147,7 +147,7 @@ impl World {
         let goes_on = matches!(heard, Heard::Durable(..));
         streamer.hears(heard)?;
         if waited && goes_on {
-            // The notification it waits for comes later, so the timeout starts again.
+            // The notification that the client waits for comes later, so the timeout starts again.
             self.is_patient(index);
         }
         let streamer = &mut self.streamers[index];
@@ -303,7 +303,7 @@ impl World {
         running.is_some_and(|running| running.replica().stream_bytes_missing() == Some(0))
     }
 
-    // --- What directed scenarios are made of.
+    // --- Building blocks of directed scenarios.
 
     /// Connects a new scripted stream client to a node; returns its index.
     pub fn streamer(&mut self, node: usize) -> usize {

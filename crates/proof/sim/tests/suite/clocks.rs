@@ -76,8 +76,7 @@ impl Deadlines {
     }
 }
 
-/// Returns the group's time according to this node, the same at all running nodes that have applied
-/// the same.
+/// Returns the group's time at this node; 0 if the node is down.
 fn group_ms(world: &World, node: usize) -> u64 {
     let running = world.nodes[node].running.as_ref();
     running.map_or(0, |running| running.replica().group_ms())

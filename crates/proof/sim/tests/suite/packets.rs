@@ -108,8 +108,8 @@ fn fixed_seeds_reach_every_counter() {
     assert_eq!((all.frames_wrong, all.not_introduced), (0, 0), "{all}");
     for (reason, count) in Refusal::ALL.into_iter().zip(all.refused) {
         if let Refusal::Old | Refusal::Unasked = reason {
-            // No node sends the 4096 datagrams in a run that one would have to lag by; and
-            // introductions come by connections, not by nonces.
+            // These refusals cannot happen here: no node sends the 4096 datagrams that one would
+            // have to lag by, and introductions arrive by connections, not by nonces.
             assert_eq!(count, 0, "{}: {all}", reason.name());
             continue;
         }

@@ -8,7 +8,7 @@ use quorate_sim::{dice::mix, faults::Settings, run, world::Counts};
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=300;
 const STEPS: u64 = 8_000;
 
-/// Checks the seeds and counts their events: a property that never met what could break it proves
+/// Checks the seeds and counts their events, because a property that never met a threat proves
 /// little.
 fn check(seeds: impl Iterator<Item = u64>) -> Counts {
     let mut all = Counts::default();
