@@ -25,6 +25,7 @@ const OUTSTANDING_MAX: usize = 1 << 20;
 pub enum Offer {
     /// Open loop: a fixed number of commands per second, whatever happens to them.
     Open {
+        /// Number of commands per second.
         per_second: u64,
     },
     /// Closed loop: a fixed number of outstanding commands.
