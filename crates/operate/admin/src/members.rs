@@ -42,9 +42,9 @@ pub struct MembersView {
 pub struct ListedView {
     /// Node id.
     pub node: u32,
-    /// Address for peers.
+    /// Peer address.
     pub peer: Option<String>,
-    /// Address for clients.
+    /// Client address.
     pub client: Option<String>,
     /// Admin address.
     pub admin: Option<String>,
@@ -168,9 +168,9 @@ const fn is_false(flag: &bool) -> bool {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AddRequest {
-    /// Its peer address.
+    /// Peer address of the new node.
     pub peer: String,
-    /// Its role: `voter`, `learner` or `auxiliary`.
+    /// Requested role: `voter`, `learner` or `auxiliary`.
     #[serde(rename = "as", default = "voter")]
     pub asked: String,
 }
@@ -188,6 +188,7 @@ pub const UNKNOWN_OUTCOME: &str = "unknown_outcome";
 pub enum Asked {
     /// The id assigned to the node, by this request or an earlier one.
     Node {
+        /// Node id.
         node: u32,
     },
     /// The change is complete.

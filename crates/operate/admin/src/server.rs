@@ -542,7 +542,7 @@ fn members_need(request: &MembersRequest) -> Role {
     }
 }
 
-/// As for `transfer`, the JSON content type protects against pages of other sites.
+/// Changes the member list. Requires the JSON content type for the same reason as `transfer`.
 async fn change_members(
     State(admin): State<Admin>,
     Extension(asker): Extension<Asker>,
@@ -554,8 +554,8 @@ async fn change_members(
     Ok(Json(Asked::new(&outcome.map_err(Failure::group)?)))
 }
 
-/// The JSON content type is required, so that a page of another site cannot send this request from
-/// a browser.
+/// Transfers leadership. Requires the JSON content type, so that a page of another site cannot
+/// send this request from a browser.
 async fn transfer(
     State(admin): State<Admin>,
     Body(request): Body<TransferRequest>,
@@ -566,8 +566,8 @@ async fn transfer(
     Ok(Json(Transferred { leader: leader.0 }))
 }
 
-/// As for `transfer`, the JSON content type protects against pages of other sites. Responds before
-/// a large snapshot is complete, so that the connection is not occupied meanwhile.
+/// Starts a snapshot. Responds before a large snapshot is complete, so that the connection is not
+/// occupied meanwhile. Requires the JSON content type for the same reason as `transfer`.
 async fn snapshot(
     State(admin): State<Admin>,
     Body(request): Body<SnapshotRequest>,
@@ -578,8 +578,8 @@ async fn snapshot(
     Ok(Json(SnapshotView::new(snapshot)))
 }
 
-/// As for `transfer`, the JSON content type protects against pages of other sites. Responds at
-/// once; the status reports the progress.
+/// Starts a scrub and responds at once; the status reports the progress. Requires the JSON content
+/// type for the same reason as `transfer`.
 async fn scrub(
     State(admin): State<Admin>,
     Body(request): Body<ScrubRequest>,
@@ -595,7 +595,8 @@ async fn scrub(
     Ok(Json(ScrubView::new(&status.scrub)))
 }
 
-/// As for `transfer`, the JSON content type protects against pages of other sites.
+/// Reserves an id for a new node. Requires the JSON content type for the same reason as
+/// `transfer`.
 async fn join(
     State(admin): State<Admin>,
     Body(request): Body<JoinRequest>,
@@ -612,7 +613,8 @@ async fn tuning(State(admin): State<Admin>) -> Result<Json<TuningView>, Failure>
     Ok(Json(TuningView::new(&report.map_err(Failure::unanswered)?)))
 }
 
-/// As for `transfer`, the JSON content type protects against pages of other sites.
+/// Pins or unpins a tuned setting. Requires the JSON content type for the same reason as
+/// `transfer`.
 async fn hold(
     State(admin): State<Admin>,
     Body(request): Body<HoldRequest>,

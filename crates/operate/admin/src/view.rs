@@ -437,13 +437,13 @@ impl fmt::Display for ProgressView {
 pub struct MemberView {
     /// Node id.
     pub node: u32,
-    /// Address for peers.
+    /// Peer address.
     pub peer: Option<String>,
-    /// Address for clients.
+    /// Client address.
     pub client: Option<String>,
     /// Admin address.
     pub admin: Option<String>,
-    /// Address for clients of byte streams.
+    /// Stream address.
     #[serde(default)]
     pub stream: Option<String>,
     /// `leader`, `follower`, `candidate`, `learner` or `auxiliary`.

@@ -30,13 +30,13 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Where {
-    /// In `crates/devices/offload`.
+    /// Sources in `crates/devices/offload`.
     Reference,
-    /// In `crates/devices/programs/p4`.
+    /// Sources in `crates/devices/programs/p4`.
     P4,
-    /// In `crates/devices/programs/rtl`.
+    /// Sources in `crates/devices/programs/rtl`.
     Rtl,
-    /// In `crates/devices/programs/xdp/bpf`.
+    /// Sources in `crates/devices/programs/xdp/bpf`.
     Xdp,
 }
 
@@ -47,7 +47,7 @@ pub struct Edit {
     pub file: String,
     /// Text to replace, which occurs exactly once.
     pub find: String,
-    /// Its replacement.
+    /// Text that replaces it.
     pub replace: String,
 }
 

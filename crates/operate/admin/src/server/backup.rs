@@ -109,7 +109,7 @@ async fn hold(admin: &Admin) -> Result<StreamHold, Failure> {
 struct Wanted {
     /// Minimum slot of the snapshot.
     at: Option<Slot>,
-    /// Whether to include the bytes of streams.
+    /// Include the bytes of streams.
     streams: bool,
 }
 

@@ -200,7 +200,8 @@ async fn on_another_thread<T: Send + 'static>(
     done.map(Json)
 }
 
-/// As for `transfer`, the JSON content type protects against pages of other sites.
+/// Starts to count multicast packets. Requires the JSON content type for the same reason as
+/// `transfer`.
 pub(super) async fn listen(
     State(admin): State<Admin>,
     Body(request): Body<ListenRequest>,
@@ -222,7 +223,8 @@ pub(super) async fn listen(
     .await
 }
 
-/// As for `transfer`, the JSON content type protects against pages of other sites.
+/// Sends numbered multicast packets. Requires the JSON content type for the same reason as
+/// `transfer`.
 pub(super) async fn send(
     State(admin): State<Admin>,
     Body(request): Body<SendRequest>,
@@ -236,7 +238,8 @@ pub(super) async fn send(
     on_another_thread(move || ears.send(&wish, request.sender, request.count)).await
 }
 
-/// As for `transfer`, the JSON content type protects against pages of other sites.
+/// Reports the packets counted since `listen`. Requires the JSON content type for the same reason
+/// as `transfer`.
 pub(super) async fn heard(
     State(admin): State<Admin>,
     Body(request): Body<HeardRequest>,

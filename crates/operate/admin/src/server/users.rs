@@ -17,7 +17,7 @@ pub(super) async fn show(State(admin): State<Admin>) -> Result<Json<UsersView>, 
     }
 }
 
-/// As for `transfer`, the JSON content type protects against pages of other sites.
+/// Changes the users. Requires the JSON content type for the same reason as `transfer`.
 pub(super) async fn change(
     State(admin): State<Admin>,
     Body(request): Body<UsersRequest>,

@@ -8,7 +8,7 @@ use crate::output::table;
 /// Message if the requested state already holds.
 pub(super) const NOTHING_TO_DO: &str = "nothing to do";
 
-/// Formats all members as a table, with the changes in flight below it.
+/// Formats all members as a table, with the changes in progress below it.
 pub(super) fn list(view: &MembersView, leader: Option<u32>) -> String {
     let head = ["node", "role", "weight", "priority", "lag", "state", "peer"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];

@@ -88,7 +88,7 @@ pub(super) enum Wish {
     Redraw,
 }
 
-/// What the program must do after a key's action.
+/// Action left to the program after a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Then {
     GoOn,

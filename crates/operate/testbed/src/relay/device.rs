@@ -22,7 +22,7 @@ use rustix::{
 const NAME_BYTES: usize = 16;
 /// IP packets without a link layer (`IFF_TUN`) and without a four-byte prefix (`IFF_NO_PI`).
 const FLAGS: u16 = 0x0001 | 0x1000;
-/// `_IOW('T', 202, int)`, as linux/if_tun.h has it.
+/// `_IOW('T', 202, int)`, as defined in linux/if_tun.h.
 const TUNSETIFF: rustix::ioctl::Opcode = opcode::write::<i32>(b'T', 202);
 
 /// `struct ifreq` of linux/if.h, as far as TUNSETIFF uses it: 40 bytes.

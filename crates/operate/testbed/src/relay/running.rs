@@ -37,7 +37,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// CPU.
 const PRIORITY: i32 = -15;
 
-/// A node of the network: its device, and the address that it has there.
+/// A node of the network: its device and its address.
 #[derive(Debug)]
 pub struct Node {
     /// Device that the node's packets are read from and written to.

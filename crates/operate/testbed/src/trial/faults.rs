@@ -103,7 +103,7 @@ const RUPTURES_OF_DEVICES: [Rupture; 2] = [Rupture::UnplugLeader, Rupture::Unplu
 /// votes.
 const RUPTURES_OF_BOXES: [Rupture; 2] = [Rupture::ResetLeader, Rupture::ResetFollower];
 
-/// Simultaneous faults.
+/// A step of a plan: one fault, or two at the same time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Step {
     harm: Option<Harm>,

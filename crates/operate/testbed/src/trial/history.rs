@@ -50,7 +50,7 @@ pub enum What {
     },
     /// Adds to a counter and returns the sum.
     Add {
-        /// Amount.
+        /// Amount added.
         by: i64,
         /// Resulting sum.
         result: i64,

@@ -7,7 +7,7 @@ use ratatui::{
 
 use super::super::health::Is;
 
-/// Colours are used.
+/// Styles, with colours if they are enabled.
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) struct Paint {
     pub(in super::super) colours: bool,
