@@ -20,11 +20,11 @@ const STORIES: [&str; 4] = [
     "Life of a stream's chunk",
     "Life of a device's vote",
 ];
-/// Most files that a story may lead through.
+/// Maximum number of files in a story.
 const FILES_MAX: usize = 15;
 const GROUPS_MAX: usize = 8;
 const CRATES_MAX: usize = 28;
-/// Most lines of a group's README.md.
+/// Maximum number of lines of a group's README.md.
 const README_LINES_MAX: usize = 20;
 /// Test programs other than `suite`, by crate. They need per-process state: a certificate for admin
 /// addresses, or the limit of file descriptors.

@@ -13,7 +13,7 @@ use crate::{
 
 /// Timeout of a request to one node.
 const WAIT: Duration = Duration::from_secs(3);
-/// Most nodes queried; bounds the requests that a malicious members list can cause.
+/// Maximum number of nodes queried; bounds the requests that a malicious members list can cause.
 pub const NODES_MAX: usize = 64;
 
 /// Error codes of a node that is up but refuses the caller; its hint is shown.

@@ -133,7 +133,7 @@ pub struct MembersRequest {
     /// Node and its new vote weight.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight: Option<(u32, u32)>,
-    /// Voter, and whether it becomes an auxiliary.
+    /// Node to convert; `true` makes it an auxiliary, `false` a full voter.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub auxiliary: Option<(u32, bool)>,
     /// New quorum rule: `majority` or `flexible:Q1,Q2`.

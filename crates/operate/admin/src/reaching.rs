@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// Longest time that a node listens, in milliseconds.
 pub const LISTEN_MS_MAX: u64 = 10_000;
-/// Most datagrams that a node sends per request.
+/// Maximum number of datagrams that a node sends per request.
 pub const COUNT_MAX: u32 = 1000;
 
 /// Body of `POST /doctor/multicast`: listens on a multicast group in the background.

@@ -79,7 +79,8 @@ pub const COLOURS: &str = dashboard::COLOURS.text;
 /// Largest request body.
 const BODY_BYTES_MAX: usize = 4096;
 const UNKNOWN_USERS: &str = "this node has not loaded the users yet";
-/// Longest time that batch size and window can be pinned. The client that asked may have gone away.
+/// Longest time that batch size and window can be pinned, since the client that requested it may
+/// have disconnected.
 const HOLD_MS_MAX: u64 = 600_000;
 
 /// Phase of the node's start.

@@ -28,7 +28,7 @@ use crate::{
 const STALL: Duration = Duration::from_secs(60);
 /// Bytes read from the node at a time.
 const PIECE: usize = 256 << 10;
-/// Most chunks buffered for writing.
+/// Maximum number of chunks buffered for writing.
 const PIECES_MAX: usize = 4;
 
 /// Flags.
@@ -210,7 +210,7 @@ fn refused(status: u16, refusal: client::Refusal) -> Problem {
     problem
 }
 
-/// Describes a failed transfer, which says nothing about the node's state.
+/// Describes a failed transfer, which does not reveal the node's state.
 fn broke(admin: &str, bad: &Bad) -> Problem {
     let what = match bad {
         Bad::NotABackup | Bad::Newer(_) => {

@@ -93,7 +93,7 @@ pub(crate) struct StartConfig {
     pub(crate) client_timeout_ms: u64,
     pub(crate) command_max: usize,
     pub(crate) client_memory: usize,
-    /// Most bytes of data of etcd clients; 0 means unlimited.
+    /// Limit on the data of etcd clients, in bytes; 0 means unlimited.
     pub(crate) etcd_quota: u64,
     /// Token type issued to etcd clients at login, as given.
     pub(crate) etcd_auth_token: String,

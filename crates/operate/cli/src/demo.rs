@@ -47,7 +47,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 const THROUGH_ALL: &str = "writing through every node";
 /// Default duration of writing.
 const SECONDS: u64 = 10;
-/// Longest duration of writing.
+/// Maximum duration of writing.
 const SECONDS_MAX: u64 = 600;
 
 /// Flags.

@@ -3,7 +3,7 @@
 /// Operator's settings for the etcd service.
 #[cfg_attr(not(feature = "etcd"), expect(dead_code, reason = "there is no such service"))]
 pub(crate) struct Wanted<'c> {
-    /// Most bytes of all data; 0 means unlimited.
+    /// Limit on the size of all data, in bytes; 0 means unlimited.
     pub(crate) quota_bytes: u64,
     /// Kind of tokens issued to clients at login.
     pub(crate) auth_token: &'c str,

@@ -55,7 +55,7 @@ const NEVER_MS: u64 = 10_000_000_000;
 /// have.
 const PATIENCE: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(1);
-/// Most open files of the store.
+/// Maximum number of open files of the store.
 pub(crate) const STORE_FILES: usize = 256;
 const PIECE: usize = 256 << 10;
 

@@ -97,7 +97,7 @@ struct View {
     pieces: u32,
     /// Time of creation, in UTC.
     created: String,
-    /// Most bytes retained; null for no limit.
+    /// Limit on retained bytes; null for no limit.
     keep_bytes: Option<u64>,
     /// Milliseconds for which bytes are retained; null for no limit.
     keep_ms: Option<u64>,

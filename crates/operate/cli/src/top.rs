@@ -54,7 +54,7 @@ pub(crate) struct TopArgs {
     every: u64,
 }
 
-/// Longest delay before news, keys and signals are handled.
+/// Longest delay before updates, keys and signals are handled.
 const PATIENCE: Duration = Duration::from_millis(100);
 /// Interval of redrawing ages without news.
 const OLDER: Duration = Duration::from_secs(1);

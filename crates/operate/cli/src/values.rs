@@ -1,4 +1,4 @@
-//! Parses values of flags, variables and keys, and describes what is allowed in their errors.
+//! Parses values of flags, variables and keys, and describes the permitted values in errors.
 
 use std::{fmt, str::FromStr, time::Duration};
 

@@ -22,7 +22,7 @@ pub struct Asked {
     pub wall_ms: u64,
     /// The group's clock is not known.
     pub without_clock: bool,
-    /// Most bytes of a command. The frontend must check this limit; the fake does not.
+    /// Maximum size of a command in bytes. The frontend must check this limit; the fake does not.
     pub command_bytes_max: usize,
 }
 

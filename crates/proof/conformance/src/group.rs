@@ -28,7 +28,7 @@ pub const EVENTS: usize = 6_000;
 const MEMBERS: usize = 3;
 const QUORUM: usize = 2;
 const COORDINATORS: usize = 2;
-/// Most frames in flight; further ones are lost.
+/// Maximum number of frames in flight; further ones are lost.
 const FLYING_MAX: usize = 200;
 /// Recorded control calls that may be repeated.
 const LATE_MAX: usize = 40;

@@ -61,7 +61,7 @@ pub struct Mutant {
     pub about: String,
     /// Rules that the fault violates.
     pub rules: Vec<String>,
-    /// Sources in which it is planted.
+    /// Sources in which the fault is planted.
     pub target: Where,
     /// Program to run, except for references.
     pub program: Option<String>,

@@ -122,7 +122,7 @@ impl Vectors {
             .stdout(Stdio::from(File::create(&output)?))
             .status();
         let seconds = begun.elapsed().as_secs_f64();
-        // Compare even after an early end, since a difference before it says more.
+        // Compare even after an early end, since a difference before it is more informative.
         let compared = self.compare(&output)?;
         let outcome = match (status, compared) {
             (Err(error), _) => Outcome::Fail(format!("{}: {error}", words.join(" "))),

@@ -29,10 +29,10 @@ use tokio::{
 
 use super::{Admin, BODY_BYTES_MAX, Phase, UNKNOWN_USERS, failure::Failure};
 
-/// Most passwords checked at the same time; further requests are refused as busy.
+/// Maximum number of concurrent password checks; further requests are refused as busy.
 const CHECKED_MAX: usize = 2;
 
-/// Longest wait of an action for the users' table, and the polling interval.
+/// Longest wait of an action for the users' table, which is polled every `PAUSE`.
 const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(20);
 

@@ -35,7 +35,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Limits on connections.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// Most open connections.
+    /// Maximum number of open connections.
     pub(super) connections_max: usize,
     /// Timeout for the head of each request.
     pub(super) head_wait: Duration,

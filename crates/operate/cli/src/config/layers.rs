@@ -25,7 +25,7 @@ enum Source {
 }
 
 impl Source {
-    /// Returns the distance from the user; a smaller one takes precedence.
+    /// Returns the layer's distance from the user; a smaller one takes precedence.
     const fn distance(&self) -> u8 {
         match self {
             Self::Flag => 0,

@@ -36,7 +36,7 @@ use parts::{BOX, Part, Parts};
 
 /// The page, self-contained in one file.
 const HTML: &str = include_str!("devices/page.html");
-/// Most actions requested by buttons that are not finished.
+/// Maximum number of unfinished actions requested by buttons.
 const ACTS_MAX: usize = 8;
 /// Longest wait at the end for a viewer to see the result.
 const LAST_LOOK: Duration = Duration::from_millis(1500);

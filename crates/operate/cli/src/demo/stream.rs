@@ -28,9 +28,10 @@ use crate::{output::Problem, stream::problem};
 const NAME: &str = "demo";
 /// Size of the generated file.
 const FILE_BYTES: u64 = 64 << 20;
-/// Most bytes read at a time.
+/// Maximum number of bytes read at a time.
 const PIECE: usize = 256 << 10;
-/// Most bytes sent but not durable, so that the leader is killed near the middle of the file.
+/// Maximum number of bytes sent but not durable, so that the leader is killed near the
+/// middle of the file.
 const BUFFER: usize = 8 << 20;
 
 /// Result of the demo.

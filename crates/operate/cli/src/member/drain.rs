@@ -1,4 +1,4 @@
-//! `quorate member drain`: moves leadership away from a node and keeps it from returning.
+//! `quorate member drain`: moves leadership away from a node and prevents its return.
 
 use std::{
     fmt, thread,

@@ -1,5 +1,5 @@
-//! Connects operators' commands to the cluster: chooses the node to ask, and another one if it
-//! fails.
+//! Connects operators' commands to the cluster: chooses the node that receives a request, and
+//! another one if it fails.
 
 use std::{
     collections::BTreeSet,
@@ -30,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(200);
 /// Lag in slots at which a leader's view of the members counts as outdated.
 const FAR_SLOTS: u64 = 4096;
-/// Most nodes queried; bounds the requests that a malicious members list can cause.
+/// Maximum number of nodes queried; bounds the requests that a malicious members list can cause.
 const PLACES_MAX: usize = 64;
 
 /// Nodes to send requests to.
@@ -202,8 +202,8 @@ impl Group {
     }
 }
 
-/// Returns the addresses to ask: the leader's, and those of the other nodes if the request needs no
-/// plan.
+/// Returns the addresses to query: the leader's, and those of the other nodes if the request needs
+/// no plan.
 fn candidates(seen: &Seen, request: &MembersRequest) -> Vec<String> {
     let leader = seen.leader();
     let first = leader.and_then(|leader| seen.admin_of(leader));

@@ -120,7 +120,7 @@ impl Picture<'_> {
             () => (&*view.role, "●", Colour::Good),
         };
         let mut row = Row::new(name, role, mark, colour);
-        // An auxiliary that is bypassed has no data, and should have none.
+        // A bypassed auxiliary has no data, and should have none.
         if has_all(view) {
             row.bar = Some(self.level(view));
             row.cells[2] = view.applied.to_string();

@@ -23,7 +23,7 @@ const WAIT: Duration = Duration::from_secs(3);
 const READY: u16 = 200;
 
 /// Waits until all nodes serve and returns their status. After `at_most`, returns an error that
-/// says what is missing.
+/// names what is missing.
 pub(super) fn wait(admin: &[String], at_most: Duration) -> Result<ClusterView, Problem> {
     crate::signals::exit_when_interrupted()?;
     let until = Instant::now() + at_most;

@@ -31,7 +31,7 @@ use crate::{
     signals,
 };
 
-/// Most bytes read at a time.
+/// Maximum number of bytes read at a time.
 const PIECE: usize = 256 << 10;
 /// Bounds of `--buffer`.
 const BUFFER: Number = Number::between(1, 1 << 40, Unit::Bytes);

@@ -119,7 +119,7 @@ pub(super) struct App {
     pub(super) selected: Option<u32>,
     /// Number of lines scrolled past the top.
     pub(super) scrolled: usize,
-    /// Most lines that can be scrolled; known after drawing.
+    /// Maximum scroll offset in lines; known after drawing.
     pub(super) scroll_max: usize,
 }
 

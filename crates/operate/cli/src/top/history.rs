@@ -13,9 +13,9 @@ use super::{
     health::{Level, standing},
 };
 
-/// Number of samples kept.
+/// Maximum number of samples.
 pub(super) const SAMPLES_MAX: usize = 600;
-/// Number of events kept.
+/// Maximum number of events.
 pub(super) const EVENTS_MAX: usize = 200;
 /// Minimum time between two status reports for a rate.
 const NEAR: Duration = Duration::from_millis(200);

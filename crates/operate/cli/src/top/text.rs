@@ -4,9 +4,9 @@ use ratatui::text::Span;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-/// Most characters kept of one text; legitimate texts are shorter.
+/// Maximum length of a text in characters; legitimate texts are shorter.
 const CHARS_MAX: usize = 600;
-/// Most elements kept of one list.
+/// Maximum length of a list.
 const LIST_MAX: usize = 256;
 
 /// Returns a document without control characters and of bounded size.

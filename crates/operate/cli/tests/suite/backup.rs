@@ -172,7 +172,7 @@ fn restored_from(store: &str) {
     assert_eq!(other.ask(&["GET", "after"]).unwrap(), bulk("1"));
     assert_eq!(other.ask(&["GET", "key-7"]).unwrap(), bulk("vvvvvvv"));
 
-    // The old nodes have kept dialling.
+    // The old nodes continue to dial.
     wait_for("an old node to be refused", || {
         let log = fs::read_to_string(&node.spec.stderr).unwrap_or_default()
             + &cluster.nodes.log(2)

@@ -142,7 +142,7 @@ impl Drop for Disk {
     }
 }
 
-/// Writes numbered values and knows which ones were acknowledged.
+/// Writes numbered values and records which ones were acknowledged.
 struct Writer {
     client: Client,
     number: u64,

@@ -24,7 +24,7 @@ use rustix::{
     process::{Pid, Signal, kill_process},
 };
 
-/// Watchdog timeout that the manager gives to the node.
+/// Watchdog timeout that the manager sets for the node.
 const WATCHDOG_USEC: &str = "300000";
 
 /// A service manager as a node sees it.

@@ -21,7 +21,7 @@ const CHUNK: usize = 256 << 10;
 
 fn options() -> Options {
     Options {
-        // Most bytes in flight when a node dies.
+        // Limit on bytes in flight when a node dies.
         buffer: 8 << 20,
         open: PATIENCE,
         patience: PATIENCE,

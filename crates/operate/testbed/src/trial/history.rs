@@ -73,8 +73,8 @@ pub struct Operation {
     pub end: Option<u64>,
 }
 
-/// Replaces characters that clients never write. A broken node may return anything, but the checker's
-/// input must stay valid.
+/// Replaces characters that clients never write. A broken node may return anything, but the
+/// checker's input must stay valid.
 fn plain(text: &str) -> String {
     let plain = |letter: char| {
         let is_plain = letter.is_ascii_graphic() && letter != '"' && letter != '\\';

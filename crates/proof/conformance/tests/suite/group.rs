@@ -10,7 +10,7 @@ use quorate_device::p4::Sources;
 
 /// Runs in `cargo test`; `cargo xtask offload groups` does more.
 const RUNS: u64 = 40;
-/// Most runs that search for a fault.
+/// Maximum number of runs that search for a fault.
 const SEARCH: u64 = 400;
 
 fn run(seed: u64, sources: &Sources, omitted: Option<Omitted>) -> Result<Group, String> {

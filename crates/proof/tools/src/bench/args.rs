@@ -27,17 +27,17 @@ use quorate_cli::values::{Number, Unit, duration, must_be};
 
 /// Largest value in bytes, limited by what a batch can contain.
 const VALUE_BYTES_MAX: u64 = 8 << 20;
-/// Most connections; a node accepts no more.
+/// Maximum number of connections; a node accepts no more.
 const CONNECTIONS_MAX: u64 = 10_000;
-/// Most commands outstanding.
+/// Maximum number of outstanding commands.
 const OUTSTANDING_MAX: u64 = 1_000_000;
 /// Highest rate in bytes per second.
 const BYTE_RATE_MAX: u64 = 1_000_000_000_000;
-/// Most nodes of a temporary cluster.
+/// Maximum number of nodes of a temporary cluster.
 const NODES_MAX: u64 = 7;
-/// Most voters of a temporary cluster without streams, which need more of the machine.
+/// Maximum number of voters of a temporary cluster without streams, which need more of the machine.
 const VOTERS_MAX: u64 = 9;
-/// Most learners, in addition to the members.
+/// Maximum number of learners, in addition to the members.
 const LEARNERS_MAX: u64 = 32;
 /// Highest rate in commands per second.
 const RATE_MAX: u64 = 10_000_000;

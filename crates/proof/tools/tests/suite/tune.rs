@@ -58,7 +58,7 @@ fn a_setting_is_held_for_as_long_as_was_asked_and_no_longer() {
     assert_eq!(json["held"], false);
     assert_eq!(json["chosen"], json!({"batch_bytes": 8192, "window": 3}));
 
-    // The client that asked may have disconnected.
+    // The client that pinned the settings may have disconnected.
     let (_, json) = post(&admin, &hold(4096, 7, 1));
     assert_eq!(json["held"], true);
     wait_for("the end of the hold", || (tuning(&admin)["held"] == false).then_some(()));

@@ -31,7 +31,7 @@ use crate::{
     view::{SnapshotRequest, TransferRequest},
 };
 
-/// Most requests in flight to other nodes.
+/// Maximum number of requests in flight to other nodes.
 const HANDED_ON_MAX: usize = 4;
 /// Timeout of a forwarded request; longer than any of them takes.
 const WAIT: Duration = Duration::from_secs(15);

@@ -10,7 +10,7 @@ use std::{
 use axum::body::Bytes;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
-/// Most pages that watch one node.
+/// Maximum number of pages served by one node.
 pub(super) const WATCHERS_MAX: usize = 16;
 /// Time after which a page must reconnect; it also bounds how long a vanished page counts.
 const LIFE: Duration = Duration::from_secs(600);

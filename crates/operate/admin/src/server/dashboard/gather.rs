@@ -33,7 +33,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_millis(250);
 /// Timeout of a request to a node.
 const WAIT: Duration = Duration::from_millis(2500);
-/// Most nodes queried at the same time.
+/// Maximum number of nodes queried at the same time.
 pub(in super::super) const ASKED_MAX: usize = 16;
 
 /// State of a node, as gathered.

@@ -32,7 +32,7 @@ const QUESTION: Duration = Duration::from_millis(300);
 const FRESH: Duration = Duration::from_millis(1500);
 /// Timeout of a key operation from the page.
 const KEY_DEADLINE: Duration = Duration::from_secs(4);
-/// Most bytes of a key; the limit for values follows.
+/// Maximum length of a key in bytes; the limit for values follows.
 const KEY_BYTES_MAX: usize = 100;
 const VALUE_BYTES_MAX: usize = 1000;
 /// Number of events shown.

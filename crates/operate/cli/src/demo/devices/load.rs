@@ -36,9 +36,9 @@ const WINDOW_MS: u64 = 500;
 const WINDOWS: usize = 120;
 /// Number of points averaged for the current figures.
 const PRESENT: usize = 4;
-/// Most latencies recorded per point, more than these clusters reach.
+/// Maximum number of latencies recorded per point, more than these clusters reach.
 const TIMES_MAX: usize = 1 << 16;
-/// Most writes of unknown outcome that are recorded. Each one cost its writer a deadline.
+/// Maximum number of recorded writes with an unknown outcome. Each one cost its writer a deadline.
 const DOUBTFUL_MAX: usize = 1 << 16;
 
 /// Running clients.

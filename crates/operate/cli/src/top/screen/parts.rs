@@ -176,7 +176,7 @@ fn of_view(view: &NodeView) -> Vec<(Is, String)> {
     said
 }
 
-/// Formats the time elapsed since then.
+/// Formats the time elapsed since `then`.
 pub(super) fn since(at: Instant, then: Instant) -> String {
     quorate_admin::units::span(at.saturating_duration_since(then).as_secs())
 }

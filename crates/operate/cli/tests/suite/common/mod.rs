@@ -71,7 +71,7 @@ pub(crate) fn wait_long_for<T>(what: &str, condition: impl FnMut() -> Option<T>)
 
 /// Returns the first run of a bench in which every row had a reply in every repetition. The disk of
 /// a shared machine may stall for longer than one of these short repetitions; the row is then
-/// correctly invalid, but says nothing about the bench.
+/// correctly invalid, but the bench is not at fault.
 pub(crate) fn once_answered(mut run: impl FnMut() -> (i32, Json)) -> (i32, Json) {
     wait_for("a run in which the machine stood still nowhere", || {
         let (code, document) = run();
