@@ -440,8 +440,8 @@ async fn health(State(admin): State<Admin>) -> Result<&'static str, Failure> {
     }
 }
 
-/// Reports whether the node is ready. `?streams` requires that it also accepts bytes of streams;
-/// without it, the response only mentions if it does not.
+/// Reports whether the node is ready. With `?streams`, a node that does not accept bytes of streams
+/// is not ready; otherwise the response only mentions it.
 async fn ready(State(admin): State<Admin>, uri: Uri) -> Result<String, Failure> {
     let (status, _) = admin.status().await?;
     let asks_for_streams = match uri.query().unwrap_or_default() {

@@ -167,7 +167,7 @@ impl Nodes {
         self.members().map(stream).collect()
     }
 
-    /// Returns the client ports, for programs that want ports of loopback.
+    /// Returns the client ports, for programs that connect to ports on loopback.
     pub fn client_ports(&self) -> Vec<u16> {
         let port = |(_, node): (u32, &NodeProcess)| {
             let (_, port) = node.ready.client.rsplit_once(':')?;

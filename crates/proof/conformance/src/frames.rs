@@ -139,7 +139,7 @@ impl Size {
     }
 }
 
-/// [`Size::room`] of the vectors.
+/// Calls [`Size::room`] with the dimensions of the vectors.
 pub fn room(number: u64) -> [u8; ROOM] {
     let room = Size::VECTORS.room(number);
     room.try_into().expect("as long as the room")
@@ -152,17 +152,17 @@ pub const fn plain(kind: Type) -> Header {
     header
 }
 
-/// [`Size::submit`] of the vectors.
+/// Calls [`Size::submit`] with the dimensions of the vectors.
 pub fn submit(number: u64) -> Header {
     Size::VECTORS.submit(number)
 }
 
-/// [`Size::phase2a`] of the vectors.
+/// Calls [`Size::phase2a`] with the dimensions of the vectors.
 pub fn phase2a(ballot: u64, slot: u64, number: u64) -> Header {
     Size::VECTORS.phase2a(ballot, slot, number)
 }
 
-/// [`Size::phase2b`] of the vectors.
+/// Calls [`Size::phase2b`] with the dimensions of the vectors.
 pub fn phase2b(ballot: u64, slot: u64, number: u64, position: u8) -> Header {
     Size::VECTORS.phase2b(ballot, slot, number, position)
 }
