@@ -56,7 +56,7 @@ pub(crate) struct TopArgs {
 
 /// Longest delay before updates, keys and signals are handled.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// Interval of redrawing ages without news.
+/// Redraw interval for ages when no update arrives.
 const OLDER: Duration = Duration::from_secs(1);
 
 /// Runs the command.

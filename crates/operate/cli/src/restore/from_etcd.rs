@@ -47,7 +47,7 @@ struct Status {
 #[derive(Clone, Debug, Serialize)]
 struct Restored {
     cluster: String,
-    /// Id of its only node.
+    /// Id of the new cluster's only node.
     node: u32,
     #[serde(flatten)]
     status: Status,

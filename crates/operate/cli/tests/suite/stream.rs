@@ -51,7 +51,7 @@ fn json(arguments: &[&str], nodes: &[String]) -> (i32, Json) {
     (output.status.code().unwrap(), json)
 }
 
-/// Runs a command with this on standard input.
+/// Runs a command with `input` as its standard input.
 fn fed(arguments: &[&str], nodes: &[String], input: &[u8]) -> Output {
     let mut child = stream(arguments, nodes).stdin(Stdio::piped()).spawn().unwrap();
     let mut pipe = child.stdin.take().unwrap();
