@@ -81,7 +81,7 @@ pub struct Device {
     given: BTreeMap<u64, Given>,
     /// A step that saw the coordinator started, and has not assigned a slot yet.
     giving: Option<(Ballot, Value)>,
-    // Its owner.
+    // The owner's orders, and reports to it.
     orders: VecDeque<Order>,
     draining: Option<Draining>,
     /// Votes that were cast and not reported yet.
