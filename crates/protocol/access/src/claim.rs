@@ -9,7 +9,7 @@ pub struct Claim {
     hash: Box<str>,
 }
 
-/// How to treat a caller's claim to be a user.
+/// Evaluation of a caller's claim to be a user.
 #[derive(Debug)]
 pub enum Claimed {
     /// There are no users, so every caller is the default one.
@@ -21,7 +21,7 @@ pub enum Claimed {
 }
 
 impl Claimed {
-    /// Returns how to treat a claim to be this user. An unknown user leads to a check too, so that
+    /// Evaluates a claim to be this user. An unknown user leads to a check too, so that
     /// it takes as long as for a known one.
     pub fn of(users: &Users, name: &[u8]) -> Self {
         let name = std::str::from_utf8(name).ok().and_then(Name::new);

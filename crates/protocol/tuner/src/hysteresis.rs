@@ -61,7 +61,7 @@ impl<W: Copy + Eq> Choice<W> {
             return false;
         }
         let since = match self.better {
-            // Whichever path is best now: the chosen one has been too expensive since then.
+            // Even if another path was best then, the chosen one was too expensive since.
             Some((_, since)) => since,
             None => now,
         };

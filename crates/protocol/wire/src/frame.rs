@@ -165,7 +165,7 @@ pub struct Founding<'a> {
     pub members: Vec<(NodeId, &'a str)>,
 }
 
-/// How one peer may exchange datagrams with a node.
+/// Parameters for exchanging datagrams with a node, as sent to one peer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Datagrams<'a> {
     /// Number of the node's process start, which its datagrams contain.
@@ -214,7 +214,7 @@ pub enum Frame<'a> {
     /// Response to a `Recall`, and also sent unsolicited on a new connection to a node that has
     /// less ([lie-3], [lie-5]).
     Recalled(Memory),
-    /// How to reach the sender by datagrams ([pkt-2]).
+    /// Datagram parameters of the sender ([pkt-2]).
     Datagrams(Datagrams<'a>),
     /// A message of the protocol.
     Protocol {

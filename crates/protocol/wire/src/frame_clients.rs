@@ -16,7 +16,7 @@
 
 use alloc::vec::Vec;
 
-/// Stands where a length would be; larger than the length of any command.
+/// Marker in the place of a length; larger than the length of any command.
 pub const MAGIC: [u8; 4] = *b"FRMS";
 /// Bit set in the origin of every lent name, so that it is not a node's id.
 pub const LENT: u32 = 1 << 31;

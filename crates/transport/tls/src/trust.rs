@@ -42,7 +42,7 @@ pub struct Expiry {
     pub valid: Validity,
 }
 
-/// How a node is protected from strangers.
+/// Protection of a node from strangers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Protection {
     /// Only this machine can reach the node.
