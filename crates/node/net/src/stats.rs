@@ -1,4 +1,4 @@
-//! Counters of what the network did; plain numbers, read through [`crate::Handle::metrics`].
+//! Counters of the network; plain numbers, read through [`crate::Handle::metrics`].
 
 use std::fmt::Write as _;
 
