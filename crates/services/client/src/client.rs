@@ -102,7 +102,6 @@ impl Client {
     /// Creates a client that connects to the first of these addresses (`HOST:PORT`) that serves it.
     ///
     /// # Panics
-    ///
     /// If `addresses` is empty.
     pub fn new<A: Into<String> + Clone>(addresses: &[A], options: Options) -> Self {
         assert!(!addresses.is_empty(), "a client needs an address");

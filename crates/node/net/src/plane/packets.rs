@@ -119,7 +119,6 @@ impl PacketSide {
     /// address.
     ///
     /// # Errors
-    ///
     /// The reason why its datagrams cannot be used.
     pub(crate) fn introduce(
         &mut self,

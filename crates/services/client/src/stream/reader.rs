@@ -51,7 +51,6 @@ impl StreamReader {
     /// of these nodes (`HOST:PORT`) that responds.
     ///
     /// # Panics
-    ///
     /// If `addresses` is empty.
     pub fn new<A: Into<String> + Clone>(addresses: &[A], name: &str, options: Options) -> Self {
         Self {

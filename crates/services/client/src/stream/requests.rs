@@ -61,7 +61,6 @@ impl Streams {
     /// Creates a client of the cluster at these addresses (`HOST:PORT`).
     ///
     /// # Panics
-    ///
     /// If `addresses` is empty.
     pub fn new<A: Into<String> + Clone>(addresses: &[A], options: Options) -> Self {
         let nodes = Nodes::new(addresses, options);

@@ -75,7 +75,6 @@ impl StreamWriter {
     /// possible.
     ///
     /// # Panics
-    ///
     /// If `addresses` is empty or `options.buffer` is zero.
     pub fn open<A: Into<String> + Clone>(
         addresses: &[A],
