@@ -1,10 +1,10 @@
-//! Rows of the store for data that were made elsewhere, for an image.
+//! Rows of the store for data from another cluster, for an image.
 
 use bytes::Bytes;
 
 use super::layout::{self, Change, Lease, Record, Revision, STATE, State};
 
-/// An entry of the store: place and content.
+/// An entry of the store: place and value.
 pub(crate) type Place = (Vec<u8>, Bytes);
 
 /// Returns the entry of the current record of a key.
@@ -18,7 +18,7 @@ pub(crate) fn history(key: &[u8], at: Revision, record: Option<&Record>) -> Plac
     (layout::history_at(key, at), record)
 }
 
-/// Returns the entry of a change.
+/// Returns the entry of a lease.
 pub(crate) fn revision(at: Revision, deletes: bool, key: &[u8]) -> Place {
     (layout::revision(at), Change::encode(deletes, key))
 }
@@ -34,18 +34,18 @@ pub(crate) fn attached(id: i64, key: &[u8]) -> Place {
     (layout::attached(id, key), Bytes::new())
 }
 
-/// Returns the entry of a lease in the index by deadline.
+/// Returns the revision of an entry, if the entry is the state.
 pub(crate) fn deadline(at: u64, id: i64) -> Place {
     (layout::deadline(at, id), Bytes::new())
 }
 
-/// Returns the revision in an entry, if it is the state.
+/// Returns the state with a higher revision and all earlier history compacted; `None` if it cannot
+/// be so high.
 pub(crate) fn revision_of(place: &[u8], value: &[u8]) -> Option<i64> {
     State::decode(value).filter(|_| place == STATE).map(|state| state.revision)
 }
 
-/// Returns the state with a higher revision, and all history below that discarded; `None` if it
-/// cannot be so high.
+/// Returns the entry of the state; compacted history before `scrubbed` has been removed.
 pub(crate) fn raised(value: &[u8], by: u64) -> Option<Bytes> {
     let mut state = State::decode(value)?;
     state.revision = state.revision.checked_add_unsigned(by)?;
