@@ -286,8 +286,8 @@ impl Bound {
     }
 }
 
-/// Removes devices that killed nodes of this cluster left in this machine's kernel, whatever device
-/// this node uses ([offload-9]).
+/// Removes devices that killed nodes of this cluster left in this machine's kernel, regardless of
+/// the device that this node uses ([offload-9]).
 pub(crate) fn end_orphans(cluster: u128) {
     match quorate_device::xdp::end_orphans(group_of(cluster)) {
         Ok(ended) => {

@@ -108,8 +108,7 @@ pub fn members_among(
 }
 
 /// Returns whether a member of a cluster listens at this address. Only a node without a cluster
-/// answers that it has none; any other answer comes from a running node, whatever it thinks of the
-/// question.
+/// answers that it has none; any other answer comes from a running node.
 fn is_member(node: NodeId, address: &str, me: NodeId, trust: Option<&Trust>) -> bool {
     let hello = Hello {
         levels: Levels::SUPPORTED,

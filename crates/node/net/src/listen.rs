@@ -204,8 +204,8 @@ impl Listeners {
         self.protection.trust()
     }
 
-    /// Opens the datagram sockets configured in `wanted`, as far as possible, next to the listener
-    /// for peers.
+    /// Opens the datagram sockets configured in `wanted`, or the best available ones, next to the
+    /// listener for peers.
     pub fn bind_datagrams(&mut self, wanted: &Wanted) -> Result<(), Refused> {
         self.datagrams = Sockets::open(wanted, self.peer_address)?;
         Ok(())

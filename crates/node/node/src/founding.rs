@@ -134,16 +134,16 @@ impl<H: Home> Joining<H> {
 pub struct Joined {
     /// Id of the node.
     pub node: NodeId,
-    /// Current nodes and their addresses.
+    /// Founding record of the group, the same for every node.
     pub founded: Founded,
-    /// Present nodes and their addresses.
+    /// Current nodes and their addresses.
     pub book: AddressBook,
-    /// A node ready to request an id from a group. Its nonce is durable ([join-2]), so that after a
-    /// crash it asks as the same folder and gets the same id.
+    /// The id was assigned to a learner.
     pub learns: bool,
 }
 
-/// Prepares a request with the nonce of an earlier attempt, or else with `fresh`, a random one.
+/// A node ready to request an id from a group. Its nonce is durable ([join-2]), so that after a
+/// crash it asks as the same folder and gets the same id.
 #[derive(Debug)]
 pub struct Newcomer<H> {
     home: H,
@@ -151,20 +151,19 @@ pub struct Newcomer<H> {
 }
 
 impl<H: Home> Newcomer<H> {
-    /// Uses the nonce of an earlier attempt, or else `fresh`, a random one.
+    /// Prepares a request with the nonce of an earlier attempt, or else with `fresh`, a random one.
     pub fn prepare(mut home: H, fresh: u64) -> Result<Self, IdentityError> {
         let nonce = durable_nonce(&mut home, fresh)?;
         Ok(Self { home, nonce })
     }
 
-    /// Creates the identity from the group's answer. The node will take `role`, unless its id is a
-    /// learner's.
+    /// Returns the nonce of this folder's requests.
     pub fn nonce(&self) -> u64 {
         self.nonce
     }
 
-    /// An existing nonce is written too: the process that wrote it may have died before it was
-    /// durable.
+    /// Creates the identity from the group's answer. The node will take `role`, unless its id is a
+    /// learner's.
     pub fn finish(
         self,
         wanted: &Wanted,
@@ -188,12 +187,13 @@ impl<H: Home> Newcomer<H> {
 
 fn durable_nonce(home: &mut impl Home, fresh: u64) -> Result<u64, IdentityError> {
     let nonce = home.nonce()?.unwrap_or(fresh);
-    // Checks that the group matches the operator's settings.
+    // An existing nonce is written too: the process that wrote it may have died before it was
+    // durable.
     home.keep_nonce(nonce)?;
     Ok(nonce)
 }
 
-/// Reason why an admitted node does not join.
+/// Checks that the group matches the operator's settings.
 fn compare(expected: &Expected, founded: &Founded) -> Result<(), JoiningError> {
     let Expected { class, store, .. } = expected;
     if let Some(class) = class.filter(|class| *class != founded.class) {
@@ -225,7 +225,7 @@ fn founding_of(founded: Founded, node: NodeId, nonce: u64) -> Founding {
     }
 }
 
-/// Why a node that was let in does not join.
+/// Reason why an admitted node does not join.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JoiningError {
     /// The cluster was founded with other settings than those requested.
@@ -237,7 +237,7 @@ pub enum JoiningError {
         /// The requested value.
         ours: String,
     },
-    /// Formats the members as for `--cluster`.
+    /// The identity cannot be written.
     Identity(IdentityError),
 }
 
@@ -260,14 +260,14 @@ impl From<IdentityError> for JoiningError {
     }
 }
 
-/// Returns the FNV-1a hash of the list in its canonical form and of the terms, which detects
-/// accidental differences.
+/// Formats the members as for `--cluster`.
 pub fn list_text(members: &BTreeMap<NodeId, String>) -> String {
     let entry = |(node, address): (&NodeId, &String)| format!("{node}={address}");
     members.iter().map(entry).collect::<Vec<_>>().join(",")
 }
 
-/// FNV-1a of the list in its canonical form, and of the terms: detects differences by mistake.
+/// Returns the FNV-1a hash of the list in its canonical form and of the terms, which detects
+/// accidental differences.
 pub fn list_hash(members: &BTreeMap<NodeId, String>, terms: &Terms) -> u64 {
     let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     let text = list_text(members) + &terms.to_string();

@@ -68,7 +68,7 @@ pub struct Expected {
     pub supports: Option<Level>,
 }
 
-/// How the previous process ended.
+/// End of the previous process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LastStop {
     /// There was no previous process.
@@ -159,7 +159,7 @@ impl<H: Home> Identity<H> {
             let folder = home.path().to_owned();
             return Err(IdentityError::Exists { folder });
         }
-        // These marks show a later start that a log without segments is a new one.
+        // With these marks, a later start recognizes a log without segments as new.
         for family in Family::all() {
             made::write(&mut home, FileId::new(family, 0))?;
         }

@@ -62,9 +62,9 @@ pub struct NodeHost<H: Home, S: StateMachine, F> {
     wall_ms: u64,
     /// The network has received the addresses of the previous process.
     told: bool,
-    /// Most peers say that this node was removed.
+    /// Most peers claim that this node was removed.
     told_removed: bool,
-    /// When to write the identity, which lags behind the decisions.
+    /// Time of the next write of the identity, which lags behind the decisions.
     write_at: Option<Time>,
     /// A level used by a peer that this release does not support.
     too_old: Option<Level>,

@@ -20,7 +20,8 @@ use crate::stderr;
 
 /// Interval, in milliseconds, at which lines of one kind are logged beyond their burst.
 const EVERY_MS: u64 = 10_000;
-/// Burst for lines about leadership: an election takes up to five, and repeated ones are no news.
+/// Burst for lines about leadership: an election takes up to five, and further ones rarely add
+/// anything.
 const LEADERSHIP_BURST: u32 = 20;
 const PROGRESS_BURST: u32 = 6;
 

@@ -26,9 +26,9 @@ const LOCAL_QUERIES_MAX: usize = 8;
 pub(crate) enum Wanted {
     /// Order a command and execute it.
     Execute(Vec<u8>),
-    /// As `Execute`, for a command that is made from the time at which it is accepted.
+    /// Order a command that is made from the time at which it is accepted, and execute it.
     ExecuteAt(Box<dyn FnOnce(u64) -> Vec<u8> + Send>),
-    /// As `Execute`, but once per session and number.
+    /// Order a command and execute it once per session and number.
     ExecuteOnce(Sequenced, Vec<u8>),
     /// Register a session.
     Register,
@@ -156,9 +156,9 @@ impl Local {
         self.ask(Wanted::QueryLocal(query.into()))
     }
 
-    /// Does what [`Local::execute`] does without blocking: `done` is called once with the outcome,
-    /// on the node's thread, and must neither block nor panic. If the queue is full or the node is
-    /// gone, the error is returned here and `done` is not called.
+    /// Submits a command without blocking, otherwise like [`Local::execute`]. `done` is called once
+    /// with the outcome, on the node's thread, and must neither block nor panic. If the queue is
+    /// full or the node is gone, the error is returned here and `done` is not called.
     pub fn submit(
         &self,
         command: impl Into<Vec<u8>>,
@@ -167,8 +167,8 @@ impl Local {
         self.put(Wanted::Execute(command.into()), done)
     }
 
-    /// Does what [`Local::submit`] does for a command with a deadline: `make` gets the time as Unix
-    /// milliseconds and returns the command. The time is that of the group's clock ([time-3]),
+    /// Submits a command with a deadline, otherwise like [`Local::submit`]: `make` gets the time as
+    /// Unix milliseconds and returns the command. The time is that of the group's clock ([time-3]),
     /// which differs from the program's clock. Until the node knows it, this command and all later
     /// ones wait ([time-4]). `make` runs on the node's thread, as `done` does.
     pub fn submit_at(
@@ -179,8 +179,8 @@ impl Local {
         self.put(Wanted::ExecuteAt(Box::new(make)), done)
     }
 
-    /// Does what [`Local::submit`] does, but the command is executed once in its session, however
-    /// often and through whichever node it is sent ([session-2]).
+    /// Submits a command that is executed once in its session, however often and through whichever
+    /// node it is sent ([session-2]); otherwise like [`Local::submit`].
     pub fn submit_once(
         &self,
         at: Sequenced,
@@ -190,7 +190,8 @@ impl Local {
         self.put(Wanted::ExecuteOnce(at, command.into()), done)
     }
 
-    /// Does what [`Local::query`] does without blocking; `done` as for [`Local::submit`].
+    /// Submits a query without blocking, otherwise like [`Local::query`]; `done` as for
+    /// [`Local::submit`].
     pub fn submit_query(
         &self,
         query: impl Into<Vec<u8>>,
@@ -199,7 +200,8 @@ impl Local {
         self.put(Wanted::Query(query.into()), done)
     }
 
-    /// Does what [`Local::query_local`] does without blocking; `done` as for [`Local::submit`].
+    /// Submits a query of this node's state without blocking, otherwise like
+    /// [`Local::query_local`]; `done` as for [`Local::submit`].
     pub fn submit_query_local(
         &self,
         query: impl Into<Vec<u8>>,

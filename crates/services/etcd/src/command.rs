@@ -28,40 +28,40 @@ pub enum Command {
     Delete(DeleteRangeRequest),
     /// Compares, and executes one of two branches.
     Txn(TxnRequest),
-    /// Discards history.
+    /// Compacts history.
     Compact(CompactionRequest),
-    /// Removes some of the discarded history.
+    /// Removes some of the compacted history.
     Scrub,
     /// Grants a lease.
     Grant(Granted),
-    /// Compares, and executes one of two branches.
-    Revoke(LeaseRevokeRequest),
-    /// Compacts history.
-    KeepAlive(KeptAlive),
-    /// Removes some of the compacted history.
-    Expire,
-    /// Raises or ends an alarm.
-    Alarm(AlarmRequest),
     /// Revokes a lease.
+    Revoke(LeaseRevokeRequest),
+    /// Keeps leases alive.
+    KeepAlive(KeptAlive),
+    /// Ends expired leases.
+    Expire,
+    /// Raises or disarms an alarm.
+    Alarm(AlarmRequest),
+    /// Changes auth, users, roles or permissions.
     Auth(AuthChange),
 }
 
-/// Keeps leases alive.
+/// A query, which reads the state and changes nothing.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Query {
-    /// Ends expired leases.
+    /// A page of the keys in a range.
     Page(PageRequest),
-    /// Raises or disarms an alarm.
+    /// A read-only transaction.
     Txn(TxnRequest),
-    /// Changes auth, users, roles or permissions.
+    /// Revision and size of the state.
     Figures,
-    /// A query, which reads the state and changes nothing.
+    /// Events from a revision on.
     Events(EventsRequest),
     /// Remaining time of a lease.
     Lease(LeaseTimeToLiveRequest),
-    /// A read-only transaction.
+    /// A page of the leases.
     Leases(LeasesRequest),
-    /// List of alarms.
+    /// The raised alarms.
     Alarms(AlarmRequest),
     /// A page of a hash of all data.
     Hash(HashRequest),

@@ -1,4 +1,4 @@
-//! A node's device in the kernel: always a new one, and removed when its process ends in order.
+//! A node's device in the kernel: always a new one, and removed when its process stops cleanly.
 
 use std::{fmt, os::fd::BorrowedFd};
 

@@ -40,7 +40,7 @@ impl<F: AsFd> Write for Wire<'_, F> {
     }
 }
 
-/// Sends the pending records, as far as possible.
+/// Sends as many of the pending records as possible.
 pub(super) fn flush(fd: &impl AsFd, session: &mut Session) -> Moved {
     match session.flush(&mut Wire(fd)) {
         Ok(true) => Moved::Some(0),

@@ -135,7 +135,7 @@ impl Socket {
         self.has_unsent() || (has_output && self.is_established())
     }
 
-    /// Sends the pending bytes, as far as possible.
+    /// Sends as many of the pending bytes as possible.
     pub(crate) fn flush(&mut self) -> Moved {
         match &mut self.session {
             Some(session) => secured::flush(&self.fd, session),
@@ -156,7 +156,7 @@ impl Socket {
         }
     }
 
-    /// Makes one write, as far as possible.
+    /// Makes one write, possibly partial.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> Moved {
         if let Some(session) = &mut self.session {
             return secured::write(&self.fd, session, &[IoSlice::new(bytes)]);
@@ -168,7 +168,7 @@ impl Socket {
         }
     }
 
-    /// Makes one write of several consecutive pieces, as far as possible.
+    /// Makes one write of several consecutive pieces, possibly partial.
     pub(crate) fn write_all_of(&mut self, pieces: &[IoSlice<'_>]) -> Moved {
         if let Some(session) = &mut self.session {
             return secured::write(&self.fd, session, pieces);

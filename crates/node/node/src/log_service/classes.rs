@@ -1,5 +1,5 @@
-//! The class at which a client of the log service wants its commands answered ([class-2]): a word
-//! in place of a length, valid for the later commands of its connection.
+//! The class at which a client's commands are answered ([class-2]). The client selects it by a word
+//! in place of a length, which applies to the later commands of its connection.
 
 /// Class at which the commands of a connection are answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

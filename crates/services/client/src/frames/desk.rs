@@ -33,7 +33,7 @@ enum Asked {
 pub(super) enum Answer {
     Name(Name),
     Stand(Stand),
-    /// Whether the node accepted the value.
+    /// The node accepted the value, or refused it.
     Taken(bool),
 }
 

@@ -135,7 +135,7 @@ impl fmt::Display for Error {
 
 impl error::Error for Error {}
 
-/// Why one attempt at one node failed.
+/// Failure of one attempt at one node.
 #[derive(Debug)]
 pub(super) enum Trouble {
     /// Another attempt, or another node, may succeed.

@@ -335,7 +335,7 @@ fn appending_goes_on_at_the_end() {
     let mut other = open(How::Takeover).unwrap();
     other.write_all(b"fg").unwrap();
     let end = other.finish().unwrap();
-    // What the first writer had sent may have been decided earlier.
+    // The bytes sent by the first writer may have been decided earlier.
     let (stream, finished) = played.stream("s").unwrap();
     assert_eq!((stream.len() as u64, finished), (end, true));
     assert!(stream.starts_with(b"abc") && stream.ends_with(b"fg"), "{stream:?}");

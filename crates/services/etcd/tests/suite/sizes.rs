@@ -159,7 +159,7 @@ fn an_image_with_longer_keys_is_refused() {
         let mut items = items.clone();
         let item = items.iter_mut().find(|item| item.get(4) == Some(&kind));
         let item = item.unwrap();
-        // With one more byte the key is as long as its length field allows.
+        // Adds a byte to the key, and adjusts its length field.
         if kind == b'r' {
             item.push(1);
         } else {

@@ -42,7 +42,7 @@ enum Asked {
 
 impl Asked {
     /// Returns the failure to report if there is no memory for the response; a command was executed
-    /// even so.
+    /// nevertheless.
     const fn without_memory(self) -> Failure {
         match self {
             Self::Command => Failure::Unknown,
@@ -55,7 +55,7 @@ type Done = Box<dyn FnOnce(Result<Vec<u8>, NotDone>) + Send>;
 
 impl Asking {
     /// Orders a command and executes it. The response counts against the budget until its share is
-    /// dropped. If no memory was left for it, the command was executed even so.
+    /// dropped. If no memory was left for it, the command was executed nevertheless.
     pub(in crate::front) async fn execute<M: Message + Default>(
         &self,
         asker: &Asker,
