@@ -339,8 +339,8 @@ impl Machine {
         self.offered = self.offered.max(self.first);
     }
 
-    /// Handles a refusal by the coordinator. It is unauthenticated, so it causes a retry and
-    /// nothing more.
+    /// Handles a refusal by the coordinator. It is unauthenticated, so at worst it makes the client
+    /// stop using frames.
     fn on_refused(&mut self, now: Micros, said: &Header) {
         if said.value.kind != 2 || !self.is_own(&said.value) || said.value.counter < self.first {
             self.counts.unheard += 1;
