@@ -173,7 +173,7 @@ impl<S: StateMachine> Applying<S> {
         self.applier.streams()
     }
 
-    /// Returns the table of streams for updates.
+    /// Returns the table of streams mutably.
     pub(crate) fn streams_mut(&mut self) -> &mut Table {
         self.applier.streams_mut()
     }

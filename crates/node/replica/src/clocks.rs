@@ -25,7 +25,7 @@ const FRESH_MS: u64 = 2_000;
 /// Number of latest readings of a clock of which the highest counts: readings arrive late, never
 /// early.
 const WORDS: usize = 8;
-/// Interval between comparisons of the clocks, at the most.
+/// Maximum interval between comparisons of the clocks.
 const LOOK_MS: u64 = 100;
 /// Time after which a new leader starts the group's clock with the clocks of a quorum; earlier,
 /// only if those of all members are known.
@@ -96,7 +96,7 @@ struct Voice {
     group: Option<i64>,
 }
 
-/// The period in which this node leads.
+/// Period in which this node leads.
 #[derive(Debug)]
 struct Reign {
     since: Time,

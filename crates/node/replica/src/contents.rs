@@ -128,7 +128,7 @@ impl Contents {
         &self.runs
     }
 
-    /// Returns the bytes of streams for updates.
+    /// Returns the bytes of streams mutably.
     pub(crate) fn runs_mut(&mut self) -> &mut Runs {
         &mut self.runs
     }

@@ -10,7 +10,7 @@ use quorate_core::{
 
 use crate::latencies::Latencies;
 
-/// Numbers of accepted commands and formed batches since the start.
+/// Counts of accepted commands and formed batches since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Totals {
     pub(crate) accepted: u64,

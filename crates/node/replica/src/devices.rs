@@ -105,7 +105,7 @@ pub struct DeviceStatus {
     pub taken_back: u64,
     /// Values of this node that were offered to another member's device.
     pub offered: u64,
-    /// Values that were too long for a frame, and were sent over connections instead.
+    /// Values sent over connections because they were too long for a frame.
     pub outgrown: u64,
     /// Frames for this node that the present device dropped for lack of space.
     pub lost: u64,

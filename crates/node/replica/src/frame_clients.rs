@@ -5,7 +5,7 @@ use quorate_wire::frame_clients::{Name, Stand};
 
 use crate::outcome::Failure;
 
-/// Requests of these clients. All calls return immediately.
+/// Requests of clients of devices. All calls return immediately.
 pub trait FrameClients {
     /// Assigns an unused name.
     fn lend(&mut self) -> Result<Name, Failure>;

@@ -177,7 +177,7 @@ impl Patience {
     }
 }
 
-/// Numbers of requests and logins that were refused.
+/// Counts of refused requests and logins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Refused {
     /// Requests of clients whose role does not allow them ([access-2]).
@@ -275,7 +275,7 @@ pub trait Front {
         0
     }
 
-    /// Returns the numbers of refusals since the start.
+    /// Returns the counts of refusals since the start.
     fn refused(&self) -> Refused {
         Refused::default()
     }

@@ -10,7 +10,7 @@ const FINEST_BITS: u32 = 2;
 /// Number of classes; the last one begins at 58.7 seconds.
 pub const CLASSES: usize = 88;
 
-/// Numbers of commands by latency. A class is never wider than a quarter of its lower bound.
+/// Command counts by latency. A class is never wider than a quarter of its lower bound.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Latencies([u64; CLASSES]);
 

@@ -99,7 +99,7 @@ impl Observing {
         self.promises.notice(now)
     }
 
-    /// Takes that notice, once.
+    /// Takes the notice about this node's promise; it is returned once.
     pub(crate) fn take_notice(&mut self, now: Time) -> Option<String> {
         self.promises.take_news(now)
     }

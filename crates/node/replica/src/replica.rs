@@ -589,8 +589,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             self.propose_value(now, Offer { value, payload }, plane);
         }
         let origin = self.proposing.origin();
-        // This limit is independent of the one on clients' commands, so that a command accepted
-        // earlier can always expire.
+        // This limit does not depend on the one for clients' commands, since housekeeping must be
+        // able to end whatever an accepted command began.
         let max = largest_command(self.storing.log());
         self.applying.due(&mut |command| {
             if command.len() <= max {

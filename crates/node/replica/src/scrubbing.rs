@@ -18,7 +18,7 @@ use self::{
 };
 use crate::snapshots::allowance::Allowance;
 
-/// Default bytes that a scrub reads per second.
+/// Default rate of a scrub in bytes per second.
 pub const BYTES_PER_SECOND: u64 = 32 << 20;
 /// Minimum rate in bytes per second.
 pub const BYTES_PER_SECOND_MIN: u64 = 64 << 10;

@@ -46,7 +46,7 @@ pub struct Peer {
 pub struct PeerPlane {
     /// Path of protocol frames; bulk data is sent over connections.
     pub way: Way,
-    /// How raw frames are received from the interface, if they are used.
+    /// Means by which raw frames are received from the interface, if they are used.
     pub frames: Option<&'static str>,
     /// Round-trip time of the last probe in microseconds, if there are probes.
     pub rtt_us: Option<u64>,
@@ -131,7 +131,7 @@ pub struct Streams {
     pub stopped: Option<String>,
 }
 
-/// Numbers of commands since the process started.
+/// Command counts since the process started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Commands executed here, from clients of all nodes.
@@ -396,7 +396,7 @@ pub struct Status {
     pub disk: DiskUse,
     /// Byte streams on this node.
     pub streams: Streams,
-    /// Numbers of commands since the process started.
+    /// Command counts since the process started.
     pub traffic: Traffic,
     /// Latest changes of leader seen by this node since its start, the oldest first.
     pub reigns: Vec<Reign>,

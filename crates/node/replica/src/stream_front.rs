@@ -18,7 +18,7 @@ pub enum StreamEvent<'a> {
     /// The request failed, or its outcome is unknown.
     Failed(StreamTag, Failure),
     /// This node's table has everything that was acknowledged before the request, or the position
-    /// that it waits for.
+    /// that the request waits for.
     Looked(StreamTag),
     /// Bytes of a stream from the requested position on; not empty.
     Bytes(StreamTag, &'a Blocks),

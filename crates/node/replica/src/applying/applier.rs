@@ -269,7 +269,7 @@ impl<S: StateMachine> Applier<S> {
         &self.streams
     }
 
-    /// Returns the table of streams for updates.
+    /// Returns the table of streams mutably.
     pub(crate) fn streams_mut(&mut self) -> &mut Table {
         &mut self.streams
     }
@@ -300,7 +300,7 @@ impl<S: StateMachine> Applier<S> {
         &self.condition
     }
 
-    /// Returns the condition of the service for updates.
+    /// Returns the condition of the service mutably.
     pub(crate) fn condition_mut(&mut self) -> &mut Condition {
         &mut self.condition
     }

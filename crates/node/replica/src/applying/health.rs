@@ -14,7 +14,7 @@ const FAILED: &str = "the service failed";
 #[derive(Debug)]
 pub(crate) struct Condition {
     health: Health,
-    /// Whether the service itself reported that it accepts commands.
+    /// The service itself reported that it accepts commands.
     said_takes: bool,
     /// Set if the service came back with unreadable state: the reason.
     unreadable: Option<String>,
@@ -112,7 +112,7 @@ impl Condition {
         matches!(self.health, Health::Down(_))
     }
 
-    /// Returns whether the service accepts no commands, perhaps for long.
+    /// Returns whether the service accepts no commands, possibly for a long time.
     pub(crate) fn is_stuck(&self) -> bool {
         matches!(self.health, Health::Stuck(_) | Health::Down(_))
     }

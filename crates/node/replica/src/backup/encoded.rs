@@ -14,7 +14,7 @@ use super::{Encoder, Header, Held, Parts, StreamBytes, Unreadable};
 /// Bytes of a stream read at a time: a chunk of the store.
 const READ_BYTES: u64 = 1 << 20;
 
-/// Iterator over the bytes of a backup, read from the snapshot on demand.
+/// Bytes of a backup, read from the snapshot and encoded on demand.
 pub struct Encoded<'a, P> {
     held: &'a mut Held,
     parts: P,

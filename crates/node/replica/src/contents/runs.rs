@@ -45,7 +45,7 @@ impl Units {
     }
 }
 
-/// Where available bytes are stored.
+/// Storage that has available bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Whereabouts {
     /// On stable storage, in the store of streams.

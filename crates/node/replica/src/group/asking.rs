@@ -177,7 +177,7 @@ pub struct Underway {
 /// The plan that ended last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LastPlan {
-    /// How and when the plan ended.
+    /// Outcome of the plan, and slot of its end.
     pub ended: Ended,
     /// [era-9] Full replicas that form a quorum have everything up to the plan's last step, so a
     /// node that left may be switched off and its data deleted.

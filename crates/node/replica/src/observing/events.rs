@@ -143,6 +143,7 @@ pub enum Event {
     },
     /// A snapshot could not be taken, received, read or loaded; it will be retried.
     SnapshotFailed {
+        /// Reason of the failure.
         why: String,
     },
     /// A scrub found damage; each damaged place is reported once ([scrub-4]).

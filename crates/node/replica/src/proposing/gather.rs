@@ -23,7 +23,7 @@ pub(crate) enum Waiter {
     Told,
     /// An operator, by the number of the request.
     Operator(u64),
-    /// A front of streams.
+    /// A front that made a request on streams.
     Stream(StreamTag),
     /// A front whose request timed out with an unknown outcome.
     Gone,
@@ -187,7 +187,7 @@ impl Gather {
         Some(self.items[self.first()?].deadline)
     }
 
-    /// Removes that command if its deadline has passed.
+    /// Removes and returns the first command that may time out, if its deadline has passed.
     pub(crate) fn expire(&mut self, now: Time) -> Option<(Item, Vec<u8>)> {
         let at = self.first()?;
         let item = self.items[at];

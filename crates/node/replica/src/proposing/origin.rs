@@ -55,8 +55,8 @@ pub(crate) struct Origin {
     progress_at: Time,
     /// Time before which nothing is offered.
     hold_until: Time,
-    /// With a window of one: whether the next batch waits for the clients that the last one
-    /// answered.
+    /// Decides, with a window of one, whether the next batch waits for the clients that the last
+    /// one answered.
     anticipation: Anticipation,
     fitting: Fitting,
     totals: Totals,

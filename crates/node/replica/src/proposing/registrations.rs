@@ -17,7 +17,7 @@ use crate::{
 enum Own {
     /// Not needed yet.
     None,
-    /// Its registration is to be proposed, or was offered to the present leader.
+    /// The registration is to be proposed, or was offered to the present leader.
     Asked { offered: bool },
     /// Registered in this slot; `next` is the number of the next batch.
     Open { slot: u64, next: u64 },

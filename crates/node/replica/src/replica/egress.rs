@@ -106,7 +106,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 
     /// [class-2] Handles a vote of this node for a batch of its own. If clients wait until the
-    /// batch is in memory at a quorum, lets the core ask for that.
+    /// batch is in memory at a quorum, makes the core ask the members for that.
     fn note_vote(&mut self, record: &Record) {
         let Record::Vote { ballot, range, value: Value::Batch(name) } = *record else {
             return;

@@ -30,16 +30,15 @@ use crate::{
     steering::{LOOK_MS, goal_text, shown},
 };
 
-/// Hint for a voter that cannot take the place of another node.
+/// Hint if a voter cannot take the place of another node.
 const AS_LEARNER: &str = "start the new node with `--as learner`; if it already votes, run \
                           'quorate member demote' on it and repeat the command";
-/// Hint for a voter that cannot take the place of another node because the quorum rule needs that
-/// node's weight.
+/// Hint if a voter cannot take the place of another node because the quorum rule needs that node's
+/// weight.
 const AS_LEARNER_OR_RULE: &str = "start the new node with `--as learner`; if it already votes, change the rule with \
                                   'quorate member quorum' and repeat the command";
 
-/// Hint for a voter whose replacing another node would leave the group with fewer votes than it
-/// needs.
+/// Hint if replacing a node by a voter would leave the group with fewer votes than it needs.
 const NAME_A_NEW_NODE: &str = "name a new node that was started with `--as learner`; to make the group smaller, \
                                use 'quorate member remove'";
 

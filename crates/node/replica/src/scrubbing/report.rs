@@ -87,7 +87,7 @@ impl Fate {
     }
 }
 
-/// Data that the repair of damage still needs.
+/// Data or action that the repair of damage still needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Needs {
     /// Slots of the log; empty until they were read again to determine which are lost.

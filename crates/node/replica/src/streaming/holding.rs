@@ -35,7 +35,7 @@ pub enum NotRead {
     LetGo,
 }
 
-/// The only hold that is possible at a time.
+/// The present hold, if any; there is at most one at a time.
 #[derive(Debug, Default)]
 pub(crate) struct Holding {
     current: Option<(u64, Weak<()>, Time)>,

@@ -175,7 +175,7 @@ fn followers(leader: NodeId) -> [NodeId; 2] {
     [others.next().unwrap(), others.next().unwrap()]
 }
 
-/// Checks that all running nodes have applied the same, including sessions.
+/// Checks that all running nodes have the same applied state, including sessions.
 fn level(cluster: &mut Cluster<Book>) -> Vec<String> {
     let state = |cluster: &Cluster<Book>, node| {
         let replica = cluster.replica(node);

@@ -36,7 +36,7 @@ impl Stage {
         Self::at(Class::Durable, Level(10))
     }
 
-    /// Creates such a group with slow disks.
+    /// Creates a durable group with slow disks whose level lets members be asked.
     fn slow() -> Self {
         Self::slow_with_seed(1)
     }

@@ -115,7 +115,7 @@ fn write(cluster: &mut Cluster<Journal>, node: NodeId, command: &[u8]) {
     assert!(matches!(outcome, Some(Outcome::Written(_))), "{outcome:?}");
 }
 
-/// Checks that all running nodes have applied the same, including table and eras.
+/// Checks that all running nodes have the same applied state, including table and eras.
 fn assert_same(cluster: &mut Cluster<Journal>, nodes: &[u32]) {
     let nodes: Vec<NodeId> = nodes.iter().map(|node| NodeId(*node)).collect();
     let first = nodes[0];

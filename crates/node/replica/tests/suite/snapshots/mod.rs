@@ -41,7 +41,7 @@ fn shelves_with(snapshots: SnapshotOptions, seed: u64) -> Shelves {
     cluster
 }
 
-/// Creates such a cluster of `count` nodes, none of which runs.
+/// Creates a cluster of `count` stopped nodes with small files and these snapshot options.
 fn shelves_at_rest(count: u32, snapshots: SnapshotOptions, seed: u64) -> Shelves {
     let mut options = Shelves::options(count, Class::Durable);
     options.client_timeout_ms = 60_000;
@@ -120,7 +120,7 @@ fn state(cluster: &Shelves, node: NodeId) -> (Slot, Shelf, quorate_replica::serv
     (replica.applied_to(), shelf, replica.sessions())
 }
 
-/// Checks that all running nodes have applied the same, including sessions and the digest of
+/// Checks that all running nodes have the same applied state, including sessions and the digest of
 /// history.
 fn level(cluster: &mut Shelves) {
     let equal = |cluster: &mut Shelves| {

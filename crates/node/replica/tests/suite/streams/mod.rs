@@ -467,7 +467,8 @@ fn ailing(seed: u64) -> (Group, Rc<RefCell<Health>>) {
     ailing_and_keeping(seed, None)
 }
 
-/// Creates such a group; with `kept`, the position of the service survives its process.
+/// Creates a group in which the test controls the service of node 1, and `kept`, if set, preserves
+/// that service's position when its process ends.
 fn ailing_and_keeping(seed: u64, kept: Option<Rc<RefCell<Kept>>>) -> (Group, Rc<RefCell<Health>>) {
     let mut options = options(Class::Durable);
     // The state that the service loses is replayed from the log.
