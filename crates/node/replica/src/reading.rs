@@ -73,7 +73,8 @@ impl Reading {
     }
 
     /// Queues a client's read with a bound on staleness ([read-6]), or refuses it if the queue is
-    /// full. It waits no longer than its bound or a request for confirmation takes.
+    /// full. The read waits for its bound or for the time of a request for confirmation, whichever
+    /// is longer, but no longer than its timeout.
     pub(crate) fn accept_within(
         &mut self,
         now: Time,

@@ -27,7 +27,7 @@ pub trait StreamBytes {
     /// Extends the hold on the bytes while another part of the backup is read.
     ///
     /// # Errors
-    /// The hold has expired.
+    /// The hold has ended.
     fn stay(&mut self) -> io::Result<()>;
 
     /// Reads at least one and at most `bytes_max` bytes of this stream, starting at `position`.

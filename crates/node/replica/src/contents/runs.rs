@@ -270,7 +270,7 @@ impl Runs {
     }
 
     /// Clears all marks of bytes in flight to the store, so that no vote waits for them. Returns
-    /// the streams that had such marks.
+    /// the streams that had marked bytes.
     pub(crate) fn place_nothing(&mut self) -> Vec<StreamName> {
         let placing = self.streams.iter_mut();
         let placing = placing.filter(|(_, run)| !run.placing.is_empty());

@@ -37,7 +37,7 @@ pub(crate) struct Bounded {
     applied: Option<Answer>,
     /// Later answers.
     pending: VecDeque<Answer>,
-    /// Set once such a read was requested: only then answers are remembered.
+    /// Set once a read with a bound was requested: only then are answers remembered.
     used: bool,
 }
 
