@@ -14,7 +14,8 @@ use quorate_core::{
 
 use crate::service::CommandId;
 
-/// Number of values whose digests are remembered: a node is rarely further ahead of its peers.
+/// Number of values whose digests are remembered: a node is rarely further ahead of its peers than
+/// that.
 const KEPT: usize = 1024;
 
 /// A node's claim that everything below a slot has a certain digest there.

@@ -167,7 +167,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [stream-4] Returns where the first part of a run of content ends that is not needed, if a
+    /// [stream-4] Returns the end of the leading part of a run of content that is not needed, if a
     /// needed part follows.
     pub(super) fn cut_of(&self, range: SlotRange, value: &Value) -> Option<Slot> {
         let streams = self.applying.streams();
