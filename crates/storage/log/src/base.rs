@@ -44,7 +44,7 @@ impl Base {
     /// Name of the small file that stores the base.
     pub const FILE: &str = BASE_FILE;
 
-    /// Describes what is wrong with the bytes of a base file, for people; `None` if they are valid.
+    /// Describes what is wrong with the bytes of a base file, for humans; `None` if they are valid.
     pub fn fault_in(bytes: &[u8]) -> Option<String> {
         match BaseFile::decode(bytes) {
             Ok(_) => None,

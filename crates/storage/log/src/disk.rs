@@ -97,7 +97,6 @@ pub trait Source {
     /// Returns all files of a family, in order of their numbers.
     ///
     /// # Errors
-    ///
     /// The folder cannot be read.
     fn files(&mut self, family: Family) -> Result<Vec<FileInfo>, DiskError>;
 
@@ -105,7 +104,6 @@ pub trait Source {
     /// 0: none was created); `None` if nothing was recorded.
     ///
     /// # Errors
-    ///
     /// The recorded number cannot be read.
     fn made(&mut self, family: Family) -> Result<Option<FileId>, DiskError>;
 
@@ -113,14 +111,12 @@ pub trait Source {
     /// none. See [`Disk::start_keep`].
     ///
     /// # Errors
-    ///
     /// The file may exist, but cannot be read.
     fn kept(&mut self, name: &str) -> Result<Option<Vec<u8>>, DiskError>;
 
     /// Fills the buffer and blocks until done. Offset and length are whole blocks within the file.
     ///
     /// # Errors
-    ///
     /// The file cannot be opened or read, or is too short.
     fn read_now(
         &mut self,
@@ -130,7 +126,7 @@ pub trait Source {
     ) -> Result<(), DiskError>;
 }
 
-/// How the contents of a new file are zeroed.
+/// Method of zeroing a new file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Zeros {
     /// Zeros are written. Later writes change no metadata, so a commit is one write and one flush.
@@ -141,13 +137,13 @@ pub enum Zeros {
     Reserved,
 }
 
-/// When a write reaches stable storage.
+/// Point at which a write reaches stable storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
-    /// When the write completes.
+    /// On completion of the write.
     Flushed,
-    /// When a flush of the file completes that was started after the write completed. Until then, a
-    /// crash keeps or loses each sector independently.
+    /// On completion of a flush of the file that was started after the write completed. Until then,
+    /// a crash keeps or loses each sector independently.
     Later,
 }
 
@@ -275,7 +271,6 @@ pub trait Disk: Source {
     /// have read data that is still in a cache.
     ///
     /// # Errors
-    ///
     /// It is unknown what is durable.
     fn sync_now(&mut self, file: FileId) -> Result<(), DiskError>;
 
@@ -283,7 +278,6 @@ pub trait Disk: Source {
     /// at start: the next crash could undo what is visible after this one.
     ///
     /// # Errors
-    ///
     /// It is unknown what is durable.
     fn sync_names(&mut self) -> Result<(), DiskError>;
 
@@ -320,7 +314,6 @@ pub trait Disk: Source {
     /// a descriptor.
     ///
     /// # Errors
-    ///
     /// The file does not exist, or cannot be opened now.
     fn open_ahead(&mut self, file: FileId) -> Result<(), DiskError>;
 
@@ -328,7 +321,6 @@ pub trait Disk: Source {
     /// start.
     ///
     /// # Errors
-    ///
     /// The number may or may not be recorded.
     fn note_made(&mut self, made: FileId) -> Result<(), DiskError>;
 
@@ -351,8 +343,8 @@ pub trait Disk: Source {
     /// bypassed.
     fn start_recall(&mut self, token: u64, name: &'static str);
 
-    /// Paces the creation of the family's next file: `bytes` bytes of it should exist by now.
-    /// Beyond that it is created while no writes are in flight, so that commits do not wait for it.
+    /// Announces a write, by which `bytes` bytes of the family's next file should exist. Beyond
+    /// that it is created while no writes are in flight, so that commits do not wait for it.
     fn want_prepared(&mut self, family: Family, bytes: u64);
 
     /// Creates the family's next file without pauses, because a write waits for it.
@@ -366,7 +358,6 @@ pub trait Disk: Source {
     /// files of this disk have none. Use it at once: the disk may close it later.
     ///
     /// # Errors
-    ///
     /// The file does not exist, or cannot be opened now.
     fn descriptor(&mut self, file: FileId) -> Result<Option<BorrowedFd<'_>>, DiskError>;
 

@@ -42,6 +42,7 @@ pub enum LogError {
     /// Data read differs from the data written.
     #[error("{place}: {reason}")]
     Damaged {
+        /// Place of the damaged data.
         place: Place,
         reason: String,
     },

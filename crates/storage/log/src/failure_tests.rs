@@ -175,7 +175,7 @@ fn without_descriptors_the_log_uses_up_what_is_open_and_then_waits() {
     assert_eq!(read_all(&mut log, 1, 101).len(), 100);
 }
 
-/// Of several spares only the first is open.
+/// Only the first of several spares is open.
 #[test]
 fn a_spare_that_cannot_be_opened_is_waited_for() {
     let disk = MemoryDisk::new();

@@ -297,7 +297,6 @@ impl<D: Disk> Log<D> {
     /// once it is durable ([trim-3]).
     ///
     /// # Panics
-    ///
     /// The note has more than [`crate::NOTE_BYTES_MAX`] bytes.
     pub fn rebase(&mut self, start: Slot, note: Vec<u8>) {
         self.rebase.want(start, note);

@@ -226,7 +226,7 @@ impl Pool {
     }
 
     /// Returns whether the disk has space for a spare beyond the first: spares leave at least as
-    /// much to other files, such as the service's, as they take. Checked only now and then.
+    /// much to other files, such as the service's, as they take. Checked only occasionally.
     fn may_take_more<D: Disk>(&mut self, disk: &D) -> bool {
         if !self.making.may_try() {
             return false;

@@ -30,14 +30,14 @@ use crate::{
 /// Damage in the middle of the log ([disk-8]).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Damage {
-    /// Decided slots that the log no longer holds and that must be learned again. They still lie
+    /// Decided slots that the log no longer holds and that must be learned again. They are still
     /// below `hard.decided_to`: this node must go on reporting that their votes are forgotten here
-    /// ([p1-5]), as a promise without them would be a lie.
+    /// ([p1-5]), as a promise without them would be false.
     pub ranges: Vec<SlotRange>,
     /// Votes or promises were lost: this node must not vote again under its old incarnation
     /// ([volatile-1]). False once the incarnation given in the options is a newer one.
     pub forgotten: bool,
-    /// Damaged places and what was found there, for people.
+    /// Damaged places and what was found there, for humans.
     pub places: Vec<String>,
 }
 

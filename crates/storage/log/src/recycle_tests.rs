@@ -62,7 +62,8 @@ fn a_log_that_is_trimmed_makes_no_more_segments() {
     assert_eq!(read_all(&mut log, 1990, 3000).len(), 10);
 }
 
-/// Of many segments trimmed at once, a few are retained for reuse; the rest are removed one by one.
+/// When many segments are trimmed at once, a few are retained for reuse and the rest removed one by
+/// one.
 #[test]
 fn what_is_more_than_will_be_needed_is_removed() {
     let disk = MemoryDisk::new();

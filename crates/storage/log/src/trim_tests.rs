@@ -279,7 +279,7 @@ fn what_was_complete_when_the_base_was_written_is_missed() {
     assert!(damage.forgotten && damage.places[0].contains("no segment"));
 }
 
-/// Only rot damages the base, which is replaced as a whole. Opening is refused.
+/// A log with a damaged base is refused. Only bit rot can damage it, as it is replaced as a whole.
 #[test]
 fn a_damaged_base_is_refused_by_all_who_read_it() {
     let disk = trimmed();

@@ -21,7 +21,7 @@ pub enum How {
     Create,
     /// The stream exists and has no writer.
     Append,
-    /// The stream exists; its present writer never writes to it again ([stream-10]).
+    /// The stream exists; its current writer never writes to it again ([stream-10]).
     Takeover,
     /// This writer was the last to write to the stream, and continues.
     Continue,
@@ -39,7 +39,7 @@ pub enum Command {
         writer: Writer,
         /// The inner stream that continues it; never opened before.
         stream: StreamName,
-        /// Unix time in milliseconds at the owner, for people.
+        /// Unix time in milliseconds at the owner, for humans.
         now_ms: u64,
     },
     /// Stops appending to this inner stream, at its owner's request ([stream-6]).
@@ -57,6 +57,7 @@ pub enum Command {
     },
     /// Removes the stream.
     Remove {
+        /// Name of the stream to remove.
         name: Name,
     },
     /// Sets the stream's retention from now on.

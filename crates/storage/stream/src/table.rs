@@ -158,6 +158,7 @@ pub enum Change {
     },
     /// The bytes of the inner stream are no longer needed.
     Removed {
+        /// The inner stream that was removed.
         stream: StreamName,
     },
 }
@@ -547,7 +548,6 @@ impl Table {
     /// Returns the location of the bytes of a stream from `position` on.
     ///
     /// # Errors
-    ///
     /// There are no bytes at that position.
     pub fn locate(&self, name: &Name, position: u64) -> Result<Located, Nowhere> {
         let named = self.streams.get(name).ok_or(Nowhere::Unknown)?;

@@ -32,7 +32,6 @@ impl Want {
 /// driver and why it was chosen.
 ///
 /// # Errors
-///
 /// A folder cannot be opened or is in use, or the requested driver is not available.
 pub fn open(data: &Path, want: Want) -> Result<(FileDisk, String), DiskError> {
     open_with(data, want, Buffers::default())
@@ -41,7 +40,6 @@ pub fn open(data: &Path, want: Want) -> Result<(FileDisk, String), DiskError> {
 /// Opens the folders as [`open`] does, with a buffer pool of this size.
 ///
 /// # Errors
-///
 /// As [`open`].
 pub fn open_with(
     data: &Path,

@@ -21,7 +21,7 @@ struct Layout {
     suffix: &'static str,
     /// Small file that records the newest file created in the family.
     made: &'static str,
-    /// Word for one file of the family, for people.
+    /// Word for one file of the family, for humans.
     one: &'static str,
 }
 

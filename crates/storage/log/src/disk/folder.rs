@@ -50,7 +50,6 @@ impl Abilities {
     /// Probes the file system of this folder with a block written to a temporary file.
     ///
     /// # Errors
-    ///
     /// The folder is not writable.
     pub fn of(folder: &Path) -> Result<Self, DiskError> {
         probe(folder)

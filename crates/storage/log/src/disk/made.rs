@@ -30,7 +30,6 @@ fn decode(family: Family, text: &str) -> Option<FileId> {
 /// Records the newest file, durably.
 ///
 /// # Errors
-///
 /// As [`SmallFiles::replace`].
 pub fn write(files: &mut impl SmallFiles, made: FileId) -> Result<(), DiskError> {
     let lines = format!("{}\nmade {}\n", first_line(made.family), made.number);

@@ -10,8 +10,7 @@ pub fn seal(lines: &str) -> String {
 /// Returns the lines covered by the checksum, if it is right.
 ///
 /// # Errors
-///
-/// What is wrong with the checksum, for a person.
+/// What is wrong with the checksum, for humans.
 pub fn open(text: &str) -> Result<&str, &'static str> {
     let at = text.rfind("checksum ").ok_or("the checksum is missing")?;
     let (covered, _) = text.split_at(at);

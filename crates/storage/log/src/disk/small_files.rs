@@ -22,14 +22,12 @@ pub trait SmallFiles {
     /// Returns the contents of a file; `None` if there is no such file. Reads at most 1 MiB.
     ///
     /// # Errors
-    ///
     /// The file may exist, but cannot be read.
     fn read(&self, name: &str) -> Result<Option<Vec<u8>>, DiskError>;
 
     /// Replaces the contents of a file, durably when this returns.
     ///
     /// # Errors
-    ///
     /// The file has its old or its new contents, and the next crash may change which. Only a later
     /// successful call settles it.
     fn replace(&mut self, name: &str, bytes: &[u8]) -> Result<(), DiskError>;

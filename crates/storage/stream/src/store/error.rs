@@ -29,7 +29,7 @@ pub enum StoreError {
     Catalogue {
         /// Number of the catalogue's file.
         file: u64,
-        /// Description of the error, for a person.
+        /// Description of the error, for humans.
         reason: &'static str,
     },
     /// The sizes of the layout are invalid.
@@ -47,7 +47,7 @@ pub enum Unread {
         stream: StreamName,
         /// The range that is damaged together with the first byte requested.
         range: Range<u64>,
-        /// Description of the error, for a person.
+        /// Description of the error, for humans.
         reason: String,
     },
     /// The byte is not held.

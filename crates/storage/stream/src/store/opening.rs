@@ -20,7 +20,6 @@ impl Store {
     /// is for a new store.
     ///
     /// # Errors
-    ///
     /// The disk fails, or its contents differ from what was written. [`Store::begin_anew`] starts
     /// without them.
     pub fn open<D: Disk>(
@@ -42,7 +41,6 @@ impl Store {
     /// bytes must be fetched from elsewhere.
     ///
     /// # Errors
-    ///
     /// The disk fails, or the layout is invalid.
     pub fn begin_anew<D: Disk>(
         disk: &mut D,

@@ -28,7 +28,7 @@ impl Pointer {
         sealed::seal(&lines).into_bytes()
     }
 
-    /// Decodes a pointer; the error describes what is wrong, for a person.
+    /// Decodes a pointer; the error describes what is wrong, for humans.
     pub(super) fn decode(bytes: &[u8]) -> Result<Self, &'static str> {
         let text = str::from_utf8(bytes).map_err(|_| "it is not text")?;
         let mut lines = sealed::open(text)?.lines();

@@ -92,7 +92,6 @@ impl Store {
     /// Starts a read from `position` on, of at most `bytes_max` bytes and at most one chunk.
     ///
     /// # Errors
-    ///
     /// There are [`READS_MAX`] already.
     pub fn start_read<D: Disk>(
         &mut self,

@@ -134,7 +134,6 @@ impl Table {
     /// Restores a table from its rows.
     ///
     /// # Errors
-    ///
     /// They are not rows of a table.
     pub fn restore(rows: impl IntoIterator<Item = (Vec<u8>, Vec<u8>)>) -> Result<Self, Unreadable> {
         let mut table = Self::default();

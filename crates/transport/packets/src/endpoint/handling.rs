@@ -20,7 +20,7 @@ const ANSWERED_MAX: usize = 4096;
 /// Number of round trips for which a packet's loss is counted.
 const YOUNG_RTTS: u64 = 4;
 
-/// How a datagram arrived.
+/// Arrival path of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     /// Directly: other nodes may have received it, too.

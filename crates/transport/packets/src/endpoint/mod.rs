@@ -45,7 +45,7 @@ const RTT_US_FIRST: u64 = 200;
 /// Identity and limits of an endpoint.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// This node.
+    /// Identity of this node.
     pub me: Member,
     /// Durable boot number of this node ([pkt-1]).
     pub boot: u32,
@@ -99,6 +99,7 @@ pub enum Event {
     },
     /// End of the sender's channel, and a decision ([told-2]) about values of exactly that ballot.
     Told {
+        /// Owner of the channel.
         from: NodeId,
         tail: Tail,
     },
@@ -114,6 +115,7 @@ pub enum Event {
     },
     /// A receiver of this node's channel lost datagrams.
     Reported {
+        /// The receiver.
         node: NodeId,
         report: Report,
     },
@@ -333,7 +335,7 @@ impl Endpoint {
         self.acceptors = acceptors.to_vec();
     }
 
-    /// Sets the round trip to other nodes, as measured by the caller.
+    /// Sets the round-trip time to other nodes, as measured by the caller.
     pub fn set_rtt(&mut self, rtt_us: u64) {
         self.rtt_us = rtt_us;
         for heard in self.heard.values_mut() {

@@ -33,7 +33,7 @@ pub(super) struct Channel {
     pub(super) tail: TailTimer,
     /// The ballot and decision that tails announce.
     told: (Ballot, Slot),
-    /// [rate-3] A higher ballot whose leader was heard on the group.
+    /// [rate-3] A higher ballot, a frame of whose leader arrived on the group.
     stopped: Option<Ballot>,
 }
 
@@ -112,7 +112,6 @@ impl Endpoint {
     /// Queues a message. It is sent by [`Self::take_data`].
     ///
     /// # Panics
-    ///
     /// If the channel is not open.
     pub fn send(&mut self, channel: u8, message: &[u8]) -> Result<Sent, Cannot> {
         self.send_pieces(channel, &[message])
@@ -121,7 +120,6 @@ impl Endpoint {
     /// Queues a message that is passed in pieces.
     ///
     /// # Panics
-    ///
     /// If the channel is not open.
     pub fn send_pieces(&mut self, channel: u8, message: &[&[u8]]) -> Result<Sent, Cannot> {
         let channel = self.channels.get_mut(&channel).expect("the channel is open");
@@ -171,8 +169,8 @@ impl Endpoint {
         }
     }
 
-    /// [rate-3] Handles a leader of this ballot that was heard on the group. A node that multicasts
-    /// proposals of a lower ballot stops at once, and drops what it has not sent.
+    /// [rate-3] Handles a frame of this ballot's leader, received on the group. A node that
+    /// multicasts proposals of a lower ballot stops at once, and drops what it has not sent.
     pub fn hear_leader(&mut self, ballot: Ballot) {
         for channel in self.channels.values_mut() {
             let lower = channel.told.0 < ballot && channel.told.0 > Ballot::ZERO;

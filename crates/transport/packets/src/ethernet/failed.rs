@@ -48,6 +48,7 @@ pub enum Failed {
     /// The kernel lacks packet sockets, or a part of them.
     #[error("the system lacks {option} for raw Ethernet: {source}; the kernel needs CONFIG_PACKET")]
     Option {
+        /// Name of the missing part.
         option: &'static str,
         source: io::Error,
     },
@@ -62,16 +63,19 @@ pub enum Failed {
     /// interface is up.
     #[error("{interface} is down: `ip link set {interface} up`, and the socket goes on")]
     Down {
+        /// Name of the interface.
         interface: String,
     },
     /// The interface was removed, or moved to another namespace. The socket can no longer be used.
     #[error("{interface} is gone: when it is there again, a new socket is needed")]
     Gone {
+        /// Name of the interface.
         interface: String,
     },
     /// Sending or receiving failed for another reason.
     #[error("raw Ethernet on {interface}: {source}")]
     Io {
+        /// Name of the interface.
         interface: String,
         source: io::Error,
     },

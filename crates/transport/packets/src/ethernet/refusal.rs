@@ -15,7 +15,7 @@ pub enum Refusal {
     Vlan,
     /// For another node, for all, or for a group that was not joined.
     Elsewhere,
-    /// Of another EtherType.
+    /// Wrong EtherType.
     EtherType,
     /// Too short for its header.
     Short,

@@ -32,7 +32,7 @@ const FOR_ME: u8 = 0;
 /// `PACKET_MULTICAST`.
 const FOR_A_GROUP: u8 = 2;
 
-/// Which frames are accepted.
+/// Filter for accepted frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hears {
     /// EtherType of accepted frames.

@@ -10,8 +10,8 @@ use crate::plane::link::PROBE_US;
 /// Time after a new chain during which no node is blamed: enough probes to detect that a path is
 /// down.
 const SETTLES_US: u64 = 4 * PROBE_US;
-/// How long a node that did not forward stays at the end of the chain: the minimum the first time,
-/// doubling each further time.
+/// Time that a node that did not forward stays at the end of the chain: the minimum the first time,
+/// then doubling.
 const LAST_US_MIN: u64 = 10_000_000;
 const LAST_US_MAX: u64 = 600_000_000;
 
@@ -77,7 +77,7 @@ impl Chain {
                 .entry(self.nodes[at])
                 .or_insert(Late { until: Time(0), for_us: LAST_US_MIN / 2 });
             late.for_us = (late.for_us * 2).min(LAST_US_MAX);
-            // The node that did not forward goes behind the other one.
+            // The node that did not forward is placed last.
             late.until = now.plus_us(late.for_us - u64::from(at == first));
         }
         true

@@ -15,9 +15,9 @@ use crate::plane::{
 
 /// Weight of a sample relative to all earlier ones.
 const NEWEST: f64 = 0.3;
-/// Fraction of the remembered loss that remains after each look.
+/// Fraction of the remembered loss that remains after each evaluation.
 const LOSS_KEPT: f64 = 0.99;
-/// How long most nodes must miss the group before it is abandoned.
+/// Time for which most nodes must miss the group before it is abandoned.
 const DEAF_US: u64 = 1_000_000;
 /// Delay before the group is tried again: minimum and maximum, doubling each time.
 const AGAIN_US: (u64, u64) = (2_000_000, 60_000_000);
@@ -34,13 +34,13 @@ pub(crate) struct Choosing {
     choice: Choice<Carrier>,
     /// The machine is configured with a group address.
     has_group: bool,
-    /// Frames since the last look.
+    /// Frames since the last evaluation.
     frames: u64,
     bytes: u64,
     receivers: usize,
     looked_at: Time,
     demand: Demand,
-    /// Cost of each path as of the last look, in nanoseconds.
+    /// Cost of each path as of the last evaluation, in nanoseconds.
     costs: Vec<(Carrier, u64)>,
     deaf_since: Option<Time>,
     again_at: Time,
@@ -87,7 +87,7 @@ impl Choosing {
         }
     }
 
-    /// Updates the demand with what was sent since the last look.
+    /// Updates the demand with what was sent since the last evaluation.
     fn look(&mut self, hearing: usize, rtt_us: Option<u64>, loss: f64, now: Time) {
         let seconds = now.since_us(self.looked_at).max(1) as f64 / 1e6;
         self.looked_at = now;
@@ -105,7 +105,7 @@ impl Choosing {
         (self.frames, self.bytes, self.receivers) = (0, 0, 0);
     }
 
-    /// Describes why frames leave as they do, for people.
+    /// Describes why frames leave as they do, for humans.
     pub(crate) fn why(&self) -> String {
         let chosen = self.chosen();
         let costs = self.costs.iter().map(|(carrier, ns)| {
@@ -183,7 +183,7 @@ impl Packets {
         }
     }
 
-    /// Returns the nodes that the group reaches, for tests and people.
+    /// Returns the nodes that the group reaches, for tests and humans.
     pub fn hearing(&self) -> impl Iterator<Item = NodeId> {
         let hearing = self.links.values().filter(|link| link.group.is_up());
         hearing.map(|link| link.member.node)

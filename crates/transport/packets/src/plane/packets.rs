@@ -102,7 +102,7 @@ pub struct Outgoing<'a> {
 pub enum Left {
     /// All datagrams left.
     All,
-    /// There was no space for some: as good as lost, and a sign to slow down ([rate-2]).
+    /// There was no space for some. Treat them as lost, and slow down ([rate-2]).
     Dropped,
     /// The socket is full after this many datagrams: the rest did not leave, and sending stops for
     /// now.

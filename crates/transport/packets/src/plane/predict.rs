@@ -153,7 +153,8 @@ mod tests {
         assert_eq!(best(&SEGMENT), Carrier::Group);
         assert!(is_worth_it(Carrier::Connections, Carrier::Group, &SEGMENT));
         assert!(is_worth_it(Carrier::Connections, Carrier::Chain, &SEGMENT));
-        // Also at the rate to which TCP is limited: the result does not depend on the current path.
+        // The result is the same at the rate to which TCP is limited, so it does not depend on the
+        // current path.
         let held = Demand { frames_s: 355.0, ..SEGMENT };
         assert!(is_worth_it(Carrier::Connections, Carrier::Group, &held));
         assert!(is_worth_it(Carrier::Connections, Carrier::Chain, &held));

@@ -117,7 +117,7 @@ impl Losses {
     }
 
     /// Handles a receiver's report. Packets sent longer than `young_us` ago do not reflect the
-    /// present link. A count that decreases, as after a restart, starts anew.
+    /// current link. A count that decreases, as after a restart, starts anew.
     pub fn report(
         &mut self,
         from: NodeId,
@@ -234,7 +234,7 @@ mod tests {
         assert_eq!(losses.take().common, 1, "it is young");
     }
 
-    /// [rate-2] Packets sent four round trips ago do not reflect the present link.
+    /// [rate-2] Packets sent four round trips ago do not reflect the current link.
     #[test]
     fn old_packets_do_not_count() {
         let mut losses = Losses::default();

@@ -24,7 +24,7 @@ const BURST_US: u64 = 500;
 const BURST_BYTES_MIN: u64 = 64 << 10;
 /// Maximum loss accepted as independent of the rate; a higher loss causes repeated trials.
 const BASELINE_PPM_MAX: u64 = 400_000;
-/// A baseline above the present loss falls by this fraction of the difference in each period.
+/// A baseline above the current loss falls by this fraction of the difference in each period.
 const BASELINE_FADE: u64 = 64;
 
 /// Rate control of a channel.

@@ -18,12 +18,12 @@ use crate::{
     trust::gate::WINDOW_NUMBERS,
 };
 
-/// When a message is delivered to the caller.
+/// Order in which messages are delivered to the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
-    /// After all messages with lower numbers, except those given up.
+    /// Each message after all with lower numbers, except those given up.
     InOrder,
-    /// As soon as it is complete.
+    /// Each message as soon as it is complete.
     AsCompleted,
 }
 
@@ -95,7 +95,7 @@ impl Inbound {
         inbound
     }
 
-    /// [pkt-7] Sets the round trip. The first request waits a round trip and a quarter. All
+    /// [pkt-7] Sets the round-trip time. The first request waits a round trip and a quarter. All
     /// requests together wait at least T_giveup: with 5 tries, 31 times the first wait.
     pub fn set_rtt(&mut self, rtt_us: u64, limits: &Limits) {
         let waits = (1 << limits.tries_max.min(20)) - 1;

@@ -27,7 +27,7 @@ pub struct Asked(BTreeMap<u64, Entry>);
 struct Entry {
     by: NodeId,
     at: Time,
-    /// When the packet was repeated to the group.
+    /// Time at which the packet was repeated to the group.
     to_group: Option<Time>,
 }
 

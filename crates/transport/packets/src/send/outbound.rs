@@ -45,7 +45,7 @@ pub enum Cannot {
     TooLong,
     /// Undecided messages fill the window ([rate-1]): the caller has to wait.
     Full,
-    /// The channel has stopped: a higher ballot's leader was heard ([rate-3]).
+    /// The channel has stopped: a frame of a higher ballot's leader arrived ([rate-3]).
     Stopped,
 }
 

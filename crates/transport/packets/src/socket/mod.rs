@@ -34,6 +34,7 @@ pub enum Failed {
     /// The address is in use, or not this machine's.
     #[error("cannot listen for datagrams at {address}: {source}")]
     Bind {
+        /// The local address.
         address: SocketAddr,
         source: io::Error,
     },
@@ -63,6 +64,7 @@ pub enum Failed {
     /// A socket option is missing.
     #[error("the system lacks {option} for datagrams: {source}")]
     Option {
+        /// Name of the option.
         option: &'static str,
         source: io::Error,
     },

@@ -188,7 +188,7 @@ pub fn send(
         let datagram = datagram(token, sender, number);
         match net::sendto(&socket, &datagram, SendFlags::empty(), &group) {
             Ok(_) => sent += 1,
-            // No space in the device: as good as lost.
+            // No space in the device: treat it as lost.
             Err(Errno::AGAIN | Errno::NOBUFS) => {}
             Err(error) => {
                 return Err(Failed::Send {

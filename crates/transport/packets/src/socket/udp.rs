@@ -39,7 +39,8 @@ pub struct Udp {
 pub enum Sent {
     /// The kernel accepted all of them.
     All,
-    /// This many had no space in the device: as good as lost, and a sign to slow down ([rate-2]).
+    /// There was no space in the device for this many. Treat them as lost, and slow down
+    /// ([rate-2]).
     Dropped(usize),
     /// The socket is full after this many: the rest did not leave, and may be sent when it has
     /// space.
@@ -87,8 +88,8 @@ impl Udp {
         Self::over(socket, receive_bytes)
     }
 
-    /// Sends to groups through this interface from now on, only to its segment, and with loopback
-    /// to other sockets of this machine on the loopback interface only.
+    /// Sends to groups through this interface from now on, limited to its segment. On the loopback
+    /// interface, other sockets of this machine receive the datagrams, too.
     pub fn send_groups_at(&self, interface: &str) -> Result<Interface, Failed> {
         let interface = Interface::named(interface, &self.socket)?;
         // Other processes of this machine receive it on the loopback interface only: elsewhere a

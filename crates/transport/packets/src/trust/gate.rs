@@ -148,7 +148,7 @@ impl Gate {
         self.challenges.retain(|node, _| members.contains_key(node));
     }
 
-    /// [pkt-2] Records a peer's introduction, from a handshake of the present boots of both nodes.
+    /// [pkt-2] Records a peer's introduction, from a handshake of the current boots of both nodes.
     pub fn introduce(&mut self, introduction: &Introduction) -> Introduced {
         let Introduction { member, boot, .. } = *introduction;
         let known = self.peers.get(&member.node);

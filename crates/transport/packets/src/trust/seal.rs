@@ -86,7 +86,7 @@ impl Seal {
         }
     }
 
-    /// Returns the tag of a datagram, ignoring its present tag. `to` is the destination if it is
+    /// Returns the tag of a datagram, ignoring its current tag. `to` is the destination if it is
     /// for one node, which no field contains ([pkt-2]).
     pub fn tag(&self, datagram: &[u8], to: Option<Member>) -> [u8; TAG_BYTES] {
         let (head, payload) = (&datagram[..TAG_AT], &datagram[TAG_AT + TAG_BYTES..]);

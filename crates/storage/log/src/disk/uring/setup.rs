@@ -26,7 +26,6 @@ pub(crate) struct Parts {
 /// any folder.
 ///
 /// # Errors
-///
 /// There is none, or it lacks an operation.
 pub fn available(buffers: Buffers) -> io::Result<String> {
     let (ring, single) = checked()?;

@@ -303,7 +303,7 @@ fn a_read_of_what_is_dropped_meanwhile_says_so() {
     shop.turn();
     let done = shop.store.next_read().expect("it ended");
     assert_eq!(done.result, Err(Unread::Missing));
-    // Also if the bytes read are right.
+    // The read fails even if its bytes are right.
     let Shop { store, disk } = &mut shop;
     store.start_read(2, name(2), 0, 10, disk).unwrap();
     store.drop_below(name(2), 1);

@@ -204,7 +204,7 @@ impl Plain {
         }
     }
 
-    /// Returns the contents as ranges, for people.
+    /// Returns the contents as ranges, for humans.
     pub(crate) fn ranges(&self) -> String {
         let mut text = String::new();
         for (stream, (kept_from, held)) in &self.streams {

@@ -58,7 +58,6 @@ fn pointer<T>(at: *const T) -> [u32; 2] {
 }
 
 /// # Safety
-///
 /// What the argument points to must be as long as the command expects of it, and live until this
 /// returns.
 unsafe fn bpf(command: libc::c_int, argument: &mut Argument) -> io::Result<RawFd> {
@@ -74,7 +73,6 @@ unsafe fn bpf(command: libc::c_int, argument: &mut Argument) -> io::Result<RawFd
 }
 
 /// # Safety
-///
 /// As [`bpf`]; the command makes a descriptor.
 unsafe fn made(command: libc::c_int, argument: &mut Argument) -> io::Result<OwnedFd> {
     // SAFETY: the caller's promise.
@@ -120,7 +118,7 @@ pub(crate) fn program(instructions: &[Instruction]) -> io::Result<OwnedFd> {
     let count = u32::try_from(instructions.len()).map_err(io::Error::other)?;
     let ([a, b], [c, d]) = (pointer(instructions.as_ptr()), pointer(LICENSE.as_ptr()));
     let mut argument = Argument::new(&[PROGRAM_XDP, count, a, b, c, d]);
-    // SAFETY: `count` instructions lie there, each as long as the kernel's; the license ends with a
+    // SAFETY: `count` instructions are there, each as long as the kernel's; the license ends with a
     // zero. Both outlive the call, and the kernel only reads them.
     unsafe { made(PROGRAM_LOAD, &mut argument) }
 }

@@ -41,7 +41,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// Returns the name shown to people and programs.
+    /// Returns the name shown to humans and programs.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Packet => "packet",
@@ -60,10 +60,10 @@ impl fmt::Display for Mode {
 /// Modes of AF_XDP to try.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ways {
-    /// Only if the device itself writes the frames.
+    /// Zero copy only: the device itself writes the frames.
     #[default]
     ZeroCopy,
-    /// Also if the kernel copies them.
+    /// Zero copy, or copies by the kernel.
     Any,
 }
 
@@ -92,6 +92,7 @@ pub enum NoXdp {
         "{interface} is taken by another program of XDP ({source}): `ip link show {interface}` names it"
     )]
     Taken {
+        /// Name of the interface.
         interface: String,
         source: io::Error,
     },
@@ -99,6 +100,7 @@ pub enum NoXdp {
     /// second.
     #[error("a queue of {interface} belongs to another socket of AF_XDP: {source}")]
     Busy {
+        /// Name of the interface.
         interface: String,
         source: io::Error,
     },
@@ -108,6 +110,7 @@ pub enum NoXdp {
          --plane-ethernet xdp takes it anyhow"
     )]
     Copies {
+        /// Name of the interface.
         interface: String,
         source: io::Error,
     },
