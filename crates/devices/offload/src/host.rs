@@ -1,12 +1,12 @@
 //! Both programs of a host at one interface: each frame goes to the one that handles it, and frames
 //! for the group are processed internally, too.
 //!
-//! A station does not receive frames that it sends to its own group. So, in the same step, the own
-//! acceptor receives the proposals of the own coordinator, and the own coordinator receives the
-//! votes of the own acceptor. Answers stay internal, except for those to the owner: so no more
-//! frames are sent than by one program alone, and a device that can rewrite only one frame, such as
-//! a program in a kernel, never has to send a second one. A decision completed by the own vote
-//! reaches other nodes like any lost frame: by a heartbeat ([offload-19]).
+//! A station does not receive frames that it sends to its own group. So, in the same step, the
+//! host's acceptor receives the proposals of its coordinator, and the coordinator receives the
+//! votes of the acceptor. Answers stay internal, except for those to the owner: so no more frames
+//! are sent than by one program alone, and a device that can rewrite only one frame, such as a
+//! program in a kernel, never has to send a second one. A decision completed by the host's own vote
+//! reaches other nodes as any lost frame does: by a heartbeat ([offload-19]).
 
 use crate::{
     Acceptor, Coordinator, Out, Port, Setup, Verdict, acceptor,

@@ -85,8 +85,8 @@ pub trait Device {
     /// Puts a frame into the owner's port of a program, if the device is there.
     fn put(&mut self, program: Program, frame: &[u8]);
 
-    /// Sends an owner's frame to other devices, bypassing the own programs; it may be lost as on
-    /// any wire.
+    /// Sends an owner's frame to other devices, bypassing the device's programs; it may be lost as
+    /// on any wire.
     fn send(&mut self, frame: &[u8]);
 
     /// Takes the oldest frame for the owner, replacing the buffer's contents. Returns the program

@@ -69,8 +69,8 @@ struct Stream {
     end: u64,
     /// Bounds of what is retained.
     keep: Retention,
-    /// With a bound of age: positions, with the latest time at which the bytes below were appended.
-    /// In order.
+    /// For a stream with an age bound: positions in order, each with the latest time at which the
+    /// bytes below it were appended.
     marks: VecDeque<(u64, u64)>,
     /// In order. Pieces entirely below `start` are dropped, except for the last one.
     pieces: Vec<Piece>,
@@ -473,8 +473,8 @@ impl Table {
         Done::Aged
     }
 
-    /// Returns the streams that exceed their bound of bytes by at least `worth`, each with the
-    /// position below which to trim.
+    /// Returns the streams that exceed their size bound by at least `worth`, each with the position
+    /// below which to trim.
     pub fn overfull(&self, worth: u64) -> impl Iterator<Item = (&Name, u64)> + '_ {
         self.streams.iter().filter_map(move |(name, named)| {
             let before = named.end.saturating_sub(named.keep.bytes?);

@@ -71,7 +71,8 @@ pub enum Event {
         /// Reason; [`Reason::Range`] also for a parameter that does not fit into a frame.
         reason: Reason,
     },
-    /// The own acceptor voted in the armed ballot. Mostly, but not always, in slot order and once.
+    /// This device's acceptor voted in the armed ballot. Mostly, but not always, in slot order and
+    /// once.
     Voted(Held),
     /// The coordinator assigned a slot to a value. Strictly in slot order, from the first one on,
     /// without gaps.

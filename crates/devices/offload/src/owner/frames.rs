@@ -24,7 +24,7 @@ pub(crate) const QUIET: u32 = 31;
 pub(crate) struct Heard<'a> {
     pub(crate) header: Header,
     pub(crate) room: &'a [u8],
-    /// Origin according to the own device, which also passes on frames of others.
+    /// Origin according to this owner's device, which also passes on frames of others.
     pub(crate) came: Came,
 }
 
@@ -93,7 +93,7 @@ impl Frames {
         self.make_between((self.shape.owner, self.shape.own), header, bytes)
     }
 
-    /// Encodes a frame as the own device would send it to all others.
+    /// Encodes a frame as this owner's device would send it to all others.
     pub(crate) fn make_for_all(&mut self, header: &Header, bytes: &[u8]) -> &[u8] {
         self.make_between((self.shape.own, self.shape.all_hosts), header, bytes)
     }
@@ -113,7 +113,7 @@ impl Frames {
     }
 
     /// Decodes a valid frame of this group: to the owner, or to the device and passed on. Frames of
-    /// the own device have its address, but a sender with its address need not be the device
+    /// this owner's device have its address, but a sender with its address need not be the device
     /// ([offload-21]).
     pub(crate) fn hear<'a>(&self, came: Came, frame: &'a [u8]) -> Option<Heard<'a>> {
         let Shape { own, owner, .. } = self.shape;
@@ -167,8 +167,8 @@ mod tests {
         })
     }
 
-    /// The sender is recognized: the own device, another member, or a station outside of the group,
-    /// with the own address or not.
+    /// The sender is recognized: this owner's device, another member, or a station outside of the
+    /// group, with the device's address or not.
     #[test]
     fn who_says_it_is_seen() {
         for form in [Form::Udp, Form::Raw] {
@@ -192,7 +192,7 @@ mod tests {
         }
     }
 
-    /// Frames for all are sent in the name of the own device.
+    /// Frames for all are sent in the name of this owner's device.
     #[test]
     fn what_is_for_all_is_sent_as_a_device_would() {
         for form in [Form::Udp, Form::Raw] {

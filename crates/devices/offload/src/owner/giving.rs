@@ -139,8 +139,8 @@ impl Giving {
         }
     }
 
-    /// Handles a report of the own acceptor or the coordinator itself about the value of a slot of
-    /// this start.
+    /// Handles a report of the device's acceptor or coordinator about the value of a slot of this
+    /// start.
     pub(crate) fn on_given(&mut self, heard: &Heard<'_>, cells: u64) -> Result<(), Loss> {
         let (held, _) = heard.held();
         self.upkeep.know(heard.header.value, held, cells)

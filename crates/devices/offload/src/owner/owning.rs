@@ -381,7 +381,7 @@ impl Owner {
         let said = &heard.header;
         if heard.came == Came::Network {
             // [offload-21] Only decisions counted by a coordinator are of use, and nothing in such
-            // frames is trusted as the own device's.
+            // frames is trusted as from this device.
             if said.kind == Type::Decided {
                 self.on_decided(heard, events);
             }
@@ -406,8 +406,8 @@ impl Owner {
                 self.on_decided(heard, events);
                 return Ok(());
             }
-            // The own acceptor voted for the value that its coordinator assigned to the slot, if it
-            // received the proposal from that one.
+            // The device's acceptor voted for the value that its coordinator assigned to the slot,
+            // if it received the proposal from that coordinator.
             Type::Phase2b
                 if booted
                     && heard.came == Came::Inside

@@ -61,7 +61,7 @@ impl Tap {
         }
     }
 
-    /// Drops all that is in progress, because a fence or another record follows.
+    /// Cancels everything in progress, because a fence or another record follows.
     pub(crate) fn pause(&mut self) {
         (self.call, self.sweep) = (None, None);
     }

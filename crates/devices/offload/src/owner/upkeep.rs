@@ -216,7 +216,7 @@ impl Upkeep {
         Ok(())
     }
 
-    /// Drops all that is in progress, because a stop follows.
+    /// Cancels everything in progress, because a stop follows.
     pub(crate) fn pause(&mut self) {
         self.call = None;
     }

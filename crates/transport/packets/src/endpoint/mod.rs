@@ -143,7 +143,7 @@ pub struct Endpoint {
     /// Nodes asked for repairs before the owner.
     acceptors: Vec<NodeId>,
     rtt_us: u64,
-    /// [pkt-7] Separate rates for repairs of own datagrams, and of others'.
+    /// [pkt-7] Separate rates for repairs of this node's datagrams, and of others'.
     repairs: [Bucket; 2],
     /// Rate of answers to probes, and to NAKs for packets that are no longer available.
     answers: Bucket,
@@ -164,7 +164,7 @@ pub struct Counters {
     pub asked: u64,
     /// Datagrams repeated to one node.
     pub repaired: u64,
-    /// Own datagrams repeated to the group.
+    /// This node's datagrams repeated to the group.
     pub repeated: u64,
     /// Datagrams of others forwarded along their chains.
     pub relayed: u64,

@@ -83,7 +83,7 @@ impl Chain {
         true
     }
 
-    /// Forgets a node, which starts afresh when it returns.
+    /// Forgets a node, which has no penalty when it returns.
     pub(crate) fn forget(&mut self, node: NodeId) {
         self.late.remove(&node);
     }

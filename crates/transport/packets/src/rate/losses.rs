@@ -117,7 +117,7 @@ impl Losses {
     }
 
     /// Handles a receiver's report. Packets sent longer than `young_us` ago do not reflect the
-    /// current link. A count that decreases, as after a restart, starts anew.
+    /// current link. A count that decreases, as after a restart, starts a new count.
     pub fn report(
         &mut self,
         from: NodeId,

@@ -357,7 +357,7 @@ mod tests {
         let again = sender.outbound.take(usize::MAX).unwrap();
         assert_eq!(again.numbers, 4..9);
         assert_eq!(again.bytes, &whole[3 * 1472..]);
-        // None were released meanwhile.
+        // None were released in between.
         sender.outbound.take_back(4);
         sender.outbound.release_to(u64::MAX);
         assert!(sender.outbound.has_unsent());

@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// Number of buffers of one receive call; each takes the datagrams that the kernel coalesced from
-/// one sender. A call that returns fewer left none behind.
+/// one sender. A call that returns fewer has received all waiting datagrams.
 pub const BATCH: usize = 8;
 /// Loopback interface.
 const LOOPBACK: &str = "lo";

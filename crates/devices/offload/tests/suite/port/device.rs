@@ -109,7 +109,7 @@ impl Bad {
         }
     }
 
-    /// Makes the own acceptor vote, for a proposal sent directly to it.
+    /// Makes the device's acceptor vote, for a proposal sent directly to it.
     pub(crate) fn vote(&mut self, ballot: PackedBallot, slot: u64, number: u64) {
         let bytes = number.to_be_bytes();
         let value = Descriptor {
@@ -123,12 +123,12 @@ impl Bad {
         self.propose(ballot, slot, value, &bytes);
     }
 
-    /// Makes the own acceptor vote for any descriptor.
+    /// Makes the device's acceptor vote for any descriptor.
     pub(crate) fn vote_for(&mut self, ballot: PackedBallot, slot: u64, value: Descriptor) {
         self.propose(ballot, slot, value, &[]);
     }
 
-    /// Submits another node's value to the own coordinator.
+    /// Submits another node's value to the device's coordinator.
     pub(crate) fn submit(&mut self, value: Descriptor) {
         let header = Header::submit(GROUP, value, 0);
         let mut buffer = vec![0; 200];
@@ -319,7 +319,7 @@ impl Bad {
         }
     }
 
-    /// Runs one step of an own program, and distributes the frames that it sends.
+    /// Runs one step of one of the device's programs, and distributes the frames that it sends.
     fn run(&mut self, program: Program, from: Port, frame: &[u8], silent: bool) {
         let mut buffer = vec![0; FRAMES_MAX * frame.len()];
         let mut out = Out::new(&mut buffer);
@@ -328,7 +328,7 @@ impl Bad {
             Program::Coordinator => self.coordinator.step(from, frame, &mut out),
         };
         let asked = read(frame);
-        // Frames of an own program are processed internally.
+        // Frames of the device's own programs are processed internally.
         let came = match from {
             Port::Network if frame[11] != OWN => Came::Asked,
             Port::Network | Port::Owner => Came::Inside,

@@ -247,7 +247,7 @@ fn a_slot_given_to_what_is_no_value_is_a_no_op() {
 }
 
 /// [offload-21] Frames from the network cause no loss and answer no call, whatever address, boot
-/// and number they name. The own votes and slots stay unchanged.
+/// and number they name. The device's votes and slots stay unchanged.
 #[test]
 fn nothing_from_the_network_is_the_devices_word() {
     seeds(200, |seed| {
@@ -283,8 +283,8 @@ fn nothing_from_the_network_is_the_devices_word() {
                 world.steps(3);
             }
         }
-        // Another device's proposal in this ballot, which the own acceptor votes for: no
-        // coordinator here assigned that slot to it.
+        // Another device's proposal in this ballot, which this acceptor votes for: no coordinator
+        // here assigned that slot to it.
         world.device.vote_for(packed(1), 8, NONE);
         world.steps(300);
         world.owner.take_back();

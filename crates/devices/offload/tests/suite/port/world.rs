@@ -139,7 +139,7 @@ impl World {
         })
     }
 
-    /// Arms the own acceptor, and the others.
+    /// Arms the device's acceptor, and the others.
     pub(crate) fn arm(&mut self, round: u32, floor: u64) {
         self.device.arm_others(packed(round));
         self.owner.arm(ballot(round), 0, Slot(floor));

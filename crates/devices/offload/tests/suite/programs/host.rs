@@ -9,7 +9,7 @@ use quorate_offload::{
 use crate::programs::desk::*;
 
 const BALLOT: u64 = 3;
-/// Position of the own acceptor.
+/// Position of the host's acceptor.
 const OWN_POSITION: u8 = 2;
 
 fn host(to: &Routes) -> Host<'static> {
@@ -109,8 +109,8 @@ fn a_tick_asks_the_own_acceptor_too() {
     assert_eq!(host.coordinator().counters().of(Reason::Stale), 1);
 }
 
-/// A decision completed by the own vote is made internally: the proposal leaves, and the owner is
-/// notified of the decision.
+/// A decision completed by the host's own vote is made internally: the proposal leaves, and the
+/// owner is notified of the decision.
 #[test]
 fn a_decision_by_the_own_vote_is_for_the_owner() {
     let mut host = in_group();
@@ -130,8 +130,8 @@ fn a_decision_by_the_own_vote_is_for_the_owner() {
     assert_eq!(said(&sent), [NETWORK_2B, OWNER_2B, OWNER_DECIDED]);
 }
 
-/// [count-1] The own acceptor already voted for another value in that slot: both are seen, and none
-/// is counted.
+/// [count-1] The host's acceptor already voted for another value in that slot: both are seen, and
+/// none is counted.
 #[test]
 fn a_conflict_inside_is_an_alarm() {
     let mut host = ready();

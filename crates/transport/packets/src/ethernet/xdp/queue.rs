@@ -55,7 +55,7 @@ pub(crate) struct Queue {
     sent: Ring<u64>,
     /// Free chunks for sending.
     free: Vec<u64>,
-    /// The kernel accepted less than all that was written.
+    /// The kernel accepted only some of the frames written.
     rest: bool,
 }
 
