@@ -19,7 +19,7 @@ use crate::{
     verify::{Inspected, inspect, verify},
 };
 
-/// Returns a log of 20 votes, one write each. No slot above `decided_to_max` is decided.
+/// Returns a log of 20 votes, one write each. No slot from `decided_to_max` on is decided.
 fn twenty(decided_to_max: u64) -> MemoryDisk {
     let disk = MemoryDisk::new();
     let (mut log, _) = open(&disk);

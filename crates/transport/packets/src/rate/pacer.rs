@@ -14,7 +14,7 @@ const PERIOD_US: u64 = 10_000;
 const UP_PERCENT: u64 = 102;
 /// Common loss takes 15 %.
 const DOWN_PERCENT: u64 = 85;
-/// Minimum rate, as a fraction of the link.
+/// Divisor of the link's speed that yields the minimum rate.
 const FLOOR_DIVISOR: u64 = 100;
 /// Maximum rate: 97 % of the link.
 const CAP_PERCENT: u64 = 97;
@@ -24,7 +24,7 @@ const BURST_US: u64 = 500;
 const BURST_BYTES_MIN: u64 = 64 << 10;
 /// Maximum loss accepted as independent of the rate; a higher loss causes repeated trials.
 const BASELINE_PPM_MAX: u64 = 400_000;
-/// A baseline above the current loss falls by this fraction of the difference in each period.
+/// Divisor of the difference by which a baseline above the current loss falls in each period.
 const BASELINE_FADE: u64 = 64;
 
 /// Rate control of a channel.

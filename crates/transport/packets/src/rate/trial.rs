@@ -15,7 +15,7 @@ const EXPECTED_MIN: u64 = 6;
 const EXPECTED_ENOUGH: u64 = 36;
 /// Units per loss, for sums that decay.
 const SCALE: u64 = 256;
-/// A sum decays by this fraction in a period.
+/// Divisor of the part by which a sum decays in a period.
 const FADE: u64 = 16;
 
 /// Recent losses; older periods decay.
