@@ -12,7 +12,7 @@ pub(crate) struct Switches {
 }
 
 impl Switches {
-    /// Counts those of all threads of these processes.
+    /// Counts the switches of all threads of these processes.
     pub(crate) fn of(processes: &[u32]) -> Self {
         let mut sum = Self::default();
         for process in processes {

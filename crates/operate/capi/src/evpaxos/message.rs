@@ -15,7 +15,7 @@
 //! Numbers have 32 bits. Values are written as `raw` of 0 to 31 bytes, `raw 16` or `raw 32`, which
 //! every version of MessagePack reads; strings and binaries of all encodings are read.
 
-/// A message.
+/// A message of LibPaxos3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message<'a> {
     /// Phase 1A.

@@ -37,7 +37,7 @@ impl<'s> View<'s> {
         self.store.row(self.header.id, name)
     }
 
-    /// Visits rows.
+    /// Visits rows of the collection.
     pub(super) fn rows(&self, span: Span<'_>, visit: &mut VisitRow<'_>) {
         self.store.rows(self.header.id, span, visit);
     }

@@ -551,8 +551,8 @@ impl Order {
     fn next_step(&mut self, write_next: bool, now_ms: u64) -> Option<Step> {
         let in_runs = self.open_reads > 0;
         let in_log = self.open_writes + self.open_in_order > 0;
-        // In a series of reads after a write the first are sent in order; those that arrive once
-        // the write is done need not be.
+        // In a series of reads after a write, the first ones are sent in order. Those that arrive
+        // once the write is done are not.
         let among_writes = self.open_writes > 0 || self.held > 0 || write_next;
         let cursor = self.cursor;
         let Place { state, stamp, .. } = self.place(cursor)?;

@@ -17,7 +17,7 @@ pub(super) struct Guest {
     /// Name of the client's library, as sent by the client.
     pub(super) library: String,
     pub(super) library_version: String,
-    /// Time of the connect: Unix time in milliseconds.
+    /// Time of the connection: Unix time in milliseconds.
     pub(super) opened_ms: u64,
     /// Time of the last input: Unix time in milliseconds.
     pub(super) seen_ms: u64,

@@ -461,7 +461,7 @@ mod tests {
         lives(far_and_wide, 5);
     }
 
-    /// Adjacent keys with a home slot each share it in the smaller table.
+    /// Keys with adjacent home slots share them in the smaller table, and those too far from home spill.
     #[test]
     fn a_run_that_no_longer_fits_when_a_shard_shrinks_spills() {
         let (mut table, mut model) = (Table::default(), Model::new());

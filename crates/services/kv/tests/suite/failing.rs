@@ -402,7 +402,7 @@ fn an_image_fails_with_the_tree_and_another_one_is_begun() {
     assert_eq!(next(&mut store), Imaged::More);
     disk.fail(Access::Read, io::ErrorKind::Other);
     assert_eq!(next(&mut store), Imaged::Failed);
-    // [scrub-2] Nothing is given up because of it.
+    // [scrub-2] The store gives nothing up because of it.
     assert!(!store.has_failed());
     assert_eq!(next(&mut store), Imaged::Failed);
     disk.heal();

@@ -103,7 +103,7 @@ impl Purge {
         self.purged_below.store(state.oldest, Ordering::Release);
     }
 
-    /// Removes some keys; returns where to resume, or that nothing is left.
+    /// Removes some keys; returns the position at which to resume, if any keys are left.
     pub(super) fn step(&self, tree: &Tree) -> Result<Went, Failure> {
         if self.generations_are_done() {
             self.step_rows(tree)

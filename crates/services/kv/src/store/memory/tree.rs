@@ -11,14 +11,14 @@ const MOST: usize = 63;
 /// node.
 const FEWEST: usize = MOST / 2;
 
-/// A row.
+/// Name and value of a row.
 #[derive(Debug)]
 pub(super) struct Row {
     name: Text,
     value: Text,
 }
 
-/// Name and value of a row.
+/// Name and value of a row, borrowed.
 pub(super) type Shown<'t> = (&'t [u8], &'t [u8]);
 
 /// B-tree of rows.
