@@ -11,7 +11,7 @@ const WORD: usize = 64;
 const FEW: usize = 8;
 /// Maximum number of characters between the first and the last star of a client's pattern.
 const BETWEEN_STARS_MAX: usize = 256;
-/// Error for a pattern that exceeds [`BETWEEN_STARS_MAX`].
+/// Error for a pattern that exceeds `BETWEEN_STARS_MAX`.
 pub const TOO_LONG: &str =
     "TOOBIG not executed: a pattern may have 256 characters between its first and its last '*'";
 

@@ -90,7 +90,7 @@ pub(super) struct Connection {
     login: Login,
     /// Password check in progress.
     checking: Option<Checking>,
-    /// The next request waits until the permissions are known.
+    /// The next request waits until permissions and time are known.
     patient: bool,
     /// Last request, if it is blocked.
     parked: Option<Parked>,
@@ -206,7 +206,7 @@ impl Connection {
         waits
     }
 
-    /// Ends the wait for permissions.
+    /// Ends the wait for permissions and time.
     pub(super) const fn go_on(&mut self) {
         self.patient = false;
     }
