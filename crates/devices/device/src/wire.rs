@@ -39,7 +39,6 @@ impl Arrived {
         self.count = self.count.saturating_sub(1);
     }
 
-    /// Returns all frames.
     pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
         self.frames[..self.count].iter().map(Vec::as_slice)
     }

@@ -13,7 +13,6 @@ pub struct Malformed;
 /// same bytes, and nothing was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The bytes are not a command.
     Malformed,
     /// A key longer than any store accepts. A front refuses it, but another version may have logged
     /// it.

@@ -183,12 +183,10 @@ pub struct Waits {
 }
 
 impl Waits {
-    /// Returns whether no client waits.
     pub fn is_empty(&self) -> bool {
         self.waits.is_empty()
     }
 
-    /// Returns the number of waiting clients.
     pub fn len(&self) -> usize {
         self.waits.len()
     }

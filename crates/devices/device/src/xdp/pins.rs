@@ -53,7 +53,6 @@ impl Pins {
         Self { folder, role }
     }
 
-    /// Returns the folder of the pins.
     pub fn folder(&self) -> &Path {
         &self.folder
     }

@@ -160,7 +160,6 @@ impl Unit {
         self.milliseconds as u8 | (self.absolute as u8) << 1
     }
 
-    /// Decodes a unit.
     pub(super) const fn from_byte(byte: u8) -> Self {
         Self { milliseconds: byte & 1 != 0, absolute: byte & 2 != 0 }
     }

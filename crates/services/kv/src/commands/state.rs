@@ -55,7 +55,6 @@ pub mod notice {
 /// Context of a read.
 #[derive(Clone, Copy)]
 pub struct Reading<'a> {
-    /// The data.
     pub store: &'a dyn Store,
     /// Applied position: all slots below it are in the data.
     pub applied_to: Slot,
@@ -67,7 +66,6 @@ pub struct Reading<'a> {
 
 /// Context of a write.
 pub struct Writing<'a> {
-    /// The data.
     pub store: &'a mut dyn Store,
     /// Applied position: all slots below it are in the data.
     pub applied_to: Slot,

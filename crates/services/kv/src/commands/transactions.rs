@@ -111,7 +111,6 @@ impl Seen {
 /// State of a key as seen by WATCH.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Watched {
-    /// Watched key.
     pub key: Vec<u8>,
     /// State of the key.
     pub seen: Seen,

@@ -67,7 +67,6 @@ struct Parked {
     crowded: bool,
 }
 
-/// A client connection.
 #[derive(Debug)]
 pub(super) struct Connection {
     id: ConnectionId,
@@ -592,7 +591,6 @@ impl Connection {
         shared.waiting.leaves(parked.number)
     }
 
-    /// Handles a request.
     pub(super) fn request(
         &mut self,
         arguments: &Arguments<'_>,

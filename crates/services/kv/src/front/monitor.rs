@@ -31,7 +31,6 @@ pub(super) struct Monitors {
 }
 
 impl Monitors {
-    /// Returns whether there are monitors.
     #[inline]
     pub(super) fn any(&self) -> bool {
         !self.watchers.is_empty()
@@ -52,7 +51,6 @@ impl Monitors {
         }
     }
 
-    /// Returns all monitors.
     pub(super) fn all(&self) -> Vec<ConnectionId> {
         self.watchers.iter().copied().collect()
     }

@@ -816,7 +816,6 @@ fn watch(watching: &mut Watching, epoch: u64, query: &[u8], refused: bool, reply
     }
 }
 
-/// Next step of a request.
 enum Step {
     Nothing,
     Write(Write),

@@ -12,7 +12,6 @@ pub(super) struct Guest {
     pub(super) id: ConnectionId,
     pub(super) endpoints: Endpoints,
     pub(super) name: String,
-    /// Authenticated user.
     pub(super) user: String,
     /// Name of the client's library, as sent by the client.
     pub(super) library: String,
@@ -137,7 +136,6 @@ impl Roster {
         Ok(())
     }
 
-    /// Returns the number of connections.
     pub(super) fn len(&self) -> usize {
         self.seats.len() - self.free.len()
     }

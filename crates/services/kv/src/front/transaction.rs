@@ -47,7 +47,6 @@ impl Multi {
         self.commands = Vec::new();
     }
 
-    /// Returns the number of queued commands.
     pub(super) const fn count(&self) -> usize {
         self.count
     }

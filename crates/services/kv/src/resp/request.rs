@@ -81,7 +81,6 @@ pub enum Parsed<'a> {
     },
     /// A complete request.
     Request {
-        /// Its arguments.
         arguments: Arguments<'a>,
         /// Number of consumed bytes.
         used: usize,

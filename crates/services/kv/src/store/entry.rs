@@ -30,13 +30,11 @@ impl Deref for Bytes<'_> {
 /// Entry of a key.
 #[derive(Debug)]
 pub struct Entry<'a> {
-    /// The value.
     pub value: Bytes<'a>,
     /// Command that last changed the key.
     pub version: Version,
     /// Time at which the key expires.
     pub deadline: Option<u64>,
-    /// Type of the value.
     pub kind: Kind,
 }
 
@@ -69,7 +67,6 @@ pub struct Stamp {
     pub version: Version,
     /// Time at which the key expires.
     pub deadline: Option<u64>,
-    /// Type of the value.
     pub kind: Kind,
 }
 

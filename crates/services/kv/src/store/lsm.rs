@@ -110,7 +110,6 @@ impl Default for Limits {
     }
 }
 
-/// Options of a store.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Limits of the changes buffered in memory.
@@ -208,7 +207,6 @@ pub struct LsmStore {
     collections: bool,
     /// Bounds of the deadlines of keys and of fields.
     ends: [Ends; 2],
-    /// The group's time.
     time: u64,
     dead: Dead,
     removals: Removals,

@@ -34,7 +34,6 @@ pub struct MemoryStore {
     meter: Meter,
     /// Deadlines of keys, and of fields.
     deadlines: [BTreeSet<(u64, Box<[u8]>)>; 2],
-    /// The group's time.
     time: u64,
     dead: Dead,
     /// Data removed by a flush, freed gradually.
@@ -46,7 +45,6 @@ pub struct MemoryStore {
 }
 
 impl MemoryStore {
-    /// Creates an empty store.
     pub fn new() -> Self {
         Self::default()
     }

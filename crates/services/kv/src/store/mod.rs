@@ -98,7 +98,6 @@ pub type Metadata = Vec<(Vec<u8>, Vec<u8>)>;
 /// A store on disk reports its failures: [`Store::health`] whether it can continue, and
 /// [`Store::has_failed`] that its results and changes since the last commit are void.
 pub trait Store: Send {
-    /// Sets the group's time.
     fn set_time(&mut self, group_ms: u64);
 
     /// Returns the group's time.
@@ -113,7 +112,6 @@ pub trait Store: Send {
         self.stored(key).filter(|entry| entry.exists_at(group_ms))
     }
 
-    /// Returns whether `key` exists.
     fn contains(&self, key: Key<'_>) -> bool {
         self.get(key).is_some()
     }
@@ -140,7 +138,6 @@ pub trait Store: Send {
     /// Sets a row of a collection. Its name has at most [`collection::NAME_BYTES_MAX`] bytes.
     fn put_row(&mut self, id: Id, name: &[u8], value: &[u8]);
 
-    /// Removes a row of a collection.
     fn remove_row(&mut self, id: Id, name: &[u8]);
 
     /// Visits rows of a collection, within the limit of [`Store::meter`].
@@ -208,7 +205,6 @@ pub trait Store: Send {
     /// Returns the number of keys. Slow when many of them have expired since the last call.
     fn len(&self) -> u64;
 
-    /// Returns whether there are no keys.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }

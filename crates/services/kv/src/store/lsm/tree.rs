@@ -25,7 +25,6 @@ use super::{
 };
 use crate::store::{Of, Position};
 
-/// A file of the tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TreeFile {
     pub(super) path: PathBuf,

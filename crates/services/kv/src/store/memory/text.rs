@@ -21,7 +21,6 @@ pub(super) enum Text {
 #[derive(Debug)]
 pub(super) struct Sought<'n> {
     name: &'n [u8],
-    /// Words of a short name.
     words: Option<[u64; 4]>,
 }
 

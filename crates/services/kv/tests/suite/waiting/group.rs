@@ -9,7 +9,6 @@ use quorate_replica::{
 
 use crate::common::{Asked, Node, Random, Told, World, request};
 
-/// A group of nodes.
 pub(crate) struct Group {
     pub(crate) nodes: Vec<Node>,
     /// Killed nodes, which do not execute the log.

@@ -11,7 +11,6 @@ mod zset;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Value of a key.
 #[derive(Clone, Debug)]
 pub(crate) enum Value {
     String(String),
