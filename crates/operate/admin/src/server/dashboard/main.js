@@ -37,7 +37,7 @@ function draw() {
   text($("f-leader"), now.leader === null ? "none" : `node ${now.leader}`);
   text($("f-voters"), voters.length ? `${alive.length} of ${voters.length}` : "–");
   text($("f-era"), view ? count(view.era) : "–");
-  text($("foot"), view ? `Version ${view.version}. Gathered by node ${now.here} once a second, for ${now.watchers === 1 ? "this page" : `${now.watchers} pages`}; not at all while no page is open.` : "");
+  text($("foot"), view ? `Version ${view.version}. Updated by node ${now.here} once a second for ${now.watchers === 1 ? "this page" : `${now.watchers} open pages`}; paused while no page is open.` : "");
   document.title = `${$("status").textContent}: Quorate at node ${now.here}`;
 }
 
