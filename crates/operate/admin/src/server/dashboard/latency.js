@@ -1,4 +1,4 @@
-// Latencies of commands as cumulative histograms: ordered pairs of an upper bound in microseconds and a count.
+// Latencies of commands as histograms: ordered pairs of a class's upper bound in microseconds and its count.
 
 // Adds histograms.
 export function merge(lists) {
@@ -18,7 +18,7 @@ export function since(now, before) {
 export function percentileUs(latencies, part) {
   let left = part * latencies.reduce((sum, [, count]) => sum + count, 0);
   for (const [underUs, count] of latencies) {
-    // Interpolates within a class, which is a quarter of the power of two below.
+    // Interpolates linearly within a class, whose width is a quarter of the power of two below.
     if (count > 0 && left <= count) return underUs - 2 ** Math.floor(Math.log2(underUs - 1)) / 4 * (1 - left / count);
     left -= count;
   }
