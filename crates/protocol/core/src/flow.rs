@@ -53,12 +53,14 @@ pub struct Peers {
     list: Vec<Peer>,
     /// Followers have been notified that the slots below are decided.
     announced_to: Slot,
+    /// What all others, and a quorum, are known to hold; never falls.
+    held: Held,
 }
 
 impl Peers {
     /// Creates an empty list. Decisions below `announced_to` need no notification.
     pub fn new(announced_to: Slot) -> Self {
-        Self { list: Vec::new(), announced_to }
+        Self { list: Vec::new(), announced_to, held: Held::default() }
     }
 
     /// Returns the slot below which followers have been notified of decisions.
@@ -69,6 +71,17 @@ impl Peers {
     /// Records that followers were notified of decisions below `decided_to`.
     pub fn announced(&mut self, decided_to: Slot) {
         self.announced_to = decided_to;
+    }
+
+    /// Returns what the others hold, as far as is known here.
+    pub fn held_known(&self) -> Held {
+        self.held
+    }
+
+    /// Notes newer knowledge of what the others hold.
+    pub fn note_held(&mut self, held: Held) {
+        self.held.all = self.held.all.max(held.all);
+        self.held.quorum = self.held.quorum.max(held.quorum);
     }
 
     /// Returns all peers.

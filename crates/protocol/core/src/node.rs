@@ -1,73 +1,42 @@
-//! Joins the roles: `step(now, input, &mut effects)`. Dispatch only.
+//! Joins the parts of a node: `step(now, input, &mut effects)`. Dispatch only.
 //!
-//! The modules below hold the work of a step, sorted by the role they talk to. `voting` responds to
-//! proposers. `phase1` and `proposing` talk to acceptors. `leading` keeps a leader in office,
-//! `leasing` lets it read without a round, `moving` takes it to the next era, and `handover`
-//! transfers leadership. `following` learns from a leader. `fencing` keeps a device's votes below
-//! the promise, and `offloading` hands phase 2 to devices. `ringing` passes votes on along the ring
-//! that `laying` sets up. `reading` is both sides of a read. `timing` acts on the passage of time.
-//! `lasting` tracks what survives a crash of all nodes, and `early` what a quorum has in memory
-//! before that. `entering` decides when a node may take part in an era, `engaging` which nodes a
-//! leader sends proposals, and `sparing` what an auxiliary may forget. `installing` handles
-//! snapshots, `recovered` is a node's initial state, and `status` its read-only accessors.
+//! `spine` orders commands: promises and votes, both phases, learning, elections, catch-up. Each
+//! other folder or file is a wing with one subject: `leasing` lets a leader read alone, `auxiliary`
+//! bypasses members that are not needed, `ring` passes votes along, `devices` runs phase 2 outside
+//! this node, `reading` serves linearizable reads, `acks` answers clients earlier or later than the
+//! group's class does, `handover` hands leadership over. `recovered` is a node's initial state.
+//!
+//! `docs/spec/structure.md` says who owns what, and why a step has its order.
 
-mod early;
-mod engaging;
-mod entering;
-mod fencing;
-mod following;
+mod acks;
+mod auxiliary;
+mod devices;
 mod handover;
-mod installing;
-mod lasting;
-mod laying;
-mod leading;
 mod leasing;
-mod moving;
-mod offloading;
-mod phase1;
-mod proposing;
 mod reading;
 mod recovered;
-mod ringing;
-mod sparing;
-mod status;
+mod ring;
+mod spine;
 mod timers;
-mod timing;
 mod told;
-mod voting;
 
-use self::{entering::Entry, timers::Timers, told::Told};
+use self::{
+    acks::Acks, auxiliary::Auxiliary, devices::Devices, handover::Handover, leasing::Leasing,
+    reading::Reading, ring::Ring, spine::Spine, timers::Timers, told::Told,
+};
 pub use self::{leasing::LeasedRead, recovered::Recovered};
 use crate::{
-    acceptor::Acceptor,
-    auxiliaries::{Engaging, Spared},
-    catchup::Catchup,
     dice::mix,
-    durable::Pending,
-    early::Early,
     effect::{Alarm, Effect, Effects},
-    election::Election,
     explanation::End,
-    fence::{Begin, Fence},
-    fitness::Fitness,
-    flow::Peers,
+    fence::Begin,
     input::Input,
-    lasting::Lasting,
-    laying::{Laying, Route},
-    leader::{Leading, Phase1},
-    learner::Learner,
-    lease::{Granter, Holder, Leases},
-    message::{Held, Message},
+    laying::Route,
+    lease::Leases,
+    message::Message,
     node_id::Member,
-    offload::Offload,
     pauses::Pauses,
-    reads::{Asked, Reads},
-    ring::Relay,
-    rounds::Rounds,
     time::Time,
-    transfer::Transfer,
-    voted::Voted,
-    waiting::Waiting,
 };
 
 /// A node's options, chosen by the caller and constant while the node runs.
@@ -100,122 +69,56 @@ pub struct Options {
     pub alone_us: u64,
 }
 
-/// A Paxos node: the state of all its roles.
+/// One node of the protocol: the spine, which orders commands, and its wings. A wing touches its
+/// own fields, and the spine by the spine's methods.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Node {
-    options: Options,
-    // Safety.
-    acceptor: Acceptor,
-    pending: Pending,
-    learner: Learner,
-    voted: Voted,
-    rounds: Rounds,
-    fence: Fence,
-    phase1: Option<Phase1>,
-    leading: Option<Leading>,
-    granter: Granter,
-    holder: Holder,
-    // Liveness.
-    election: Election,
-    peers: Peers,
-    catchup: Catchup,
-    waiting: Waiting,
-    relay: Relay,
-    laying: Laying,
-    offload: Offload,
-    reads: Reads,
-    asked: Asked,
-    lasting: Lasting,
-    early: Early,
-    transfer: Option<Transfer>,
-    fitness: Fitness,
+    spine: Spine,
+    leasing: Leasing,
+    auxiliary: Auxiliary,
+    ring: Ring,
+    devices: Devices,
+    reading: Reading,
+    acks: Acks,
+    handover: Handover,
     pauses: Pauses,
     timers: Timers,
     told: Told,
-    held: Held,
-    engaging: Engaging,
-    spared: Spared,
-    entry: Option<Entry>,
 }
 
 impl Node {
     /// Creates a node from its recovered state. The first `Input::Tick` starts its clocks.
     pub fn new(options: Options, recovered: Recovered) -> Self {
-        let Recovered { hard, log_start, decided_to, lost, eras, votes, changes, hollow } =
-            recovered;
-        let class = eras.current().class();
-        let mut pending = Pending::new(class, options.inflight_max + 2);
-        pending.known(hard.decided_to);
-        let mut durable_to = decided_to;
-        for vote in &votes {
-            if vote.range.from <= durable_to {
-                durable_to = durable_to.max(vote.range.to);
-            }
-        }
-        // A vote is also a promise; the promise itself may be known only from the vote.
-        let voted = votes.iter().map(|vote| vote.ballot).max().unwrap_or_default();
-        let promised = hard.promised.max(voted);
-        let acceptor = Acceptor::new(
-            promised,
-            hard.decided_to,
-            hard.voted_to,
-            votes,
-            options.window_slots,
-            options.inflight_max,
-        );
-        let election =
-            Election::new(options.election_min_ms, options.election_max_ms, options.seed);
         Self {
-            acceptor,
-            pending,
-            learner: Learner::new(log_start, decided_to, eras, lost, changes, hollow),
-            voted: Voted::new(durable_to),
-            rounds: Rounds::new(options.member, hard.spoken),
-            fence: Fence::default(),
-            phase1: None,
-            leading: None,
-            granter: Granter::new(options.leases, options.silent_us),
-            holder: Holder::new(options.leases),
-            election,
-            peers: Peers::new(decided_to),
-            // [disk-8] Slots that were decided on this node before are decided on some node.
-            catchup: Catchup::starting_at(hard.decided_to),
-            waiting: Waiting::default(),
-            relay: Relay::default(),
-            laying: Laying::new(options.route.clone()),
-            offload: Offload::default(),
-            reads: Reads::default(),
-            asked: Asked::starting_at(mix(options.seed)),
-            lasting: Lasting::default(),
-            early: Early::default(),
-            transfer: None,
-            fitness: Fitness::Fit,
+            leasing: Leasing::new(&options),
+            auxiliary: Auxiliary::default(),
+            ring: Ring::new(options.route.clone()),
+            devices: Devices::default(),
+            reading: Reading::starting_at(mix(options.seed)),
+            acks: Acks::default(),
+            handover: Handover::default(),
             pauses: Pauses::default(),
             timers: Timers::default(),
             told: Told::default(),
-            held: Held::default(),
-            engaging: Engaging::default(),
-            spared: Spared::default(),
-            entry: None,
-            options,
+            spine: Spine::new(options, recovered),
         }
     }
 
     /// Processes one input, and adds the resulting effects. Equal inputs give equal effects.
     pub fn step(&mut self, now: Time, input: Input, effects: &mut Effects) {
-        self.pending.begin_step(self.acceptor.floor());
+        self.spine.begin_step();
         match input {
             Input::Message { from, message, held } => {
                 self.on_message(now, from, message, held, effects);
             }
             Input::Propose { value, slots } => self.on_propose(now, value, slots, effects),
-            Input::Held { value, range } => self.waiting.hold(&value, range),
+            Input::Held { value, range } => self.spine.bytes_arrived(&value, range),
             Input::Persisted(seq) => self.on_persisted(seq),
             Input::StorageFailed => self.on_storage_failed(now, effects),
             Input::Fitness(fitness) => self.on_fitness(now, fitness, effects),
             Input::Lost(range) => self.on_lost(range),
-            Input::Missing(first) => self.learner.miss(first),
-            Input::Lacking(lacking) => self.learner.lack(lacking),
+            Input::Missing(first) => self.spine.miss(first),
+            Input::Lacking(lacking) => self.spine.lack(lacking),
             Input::FoundNowhere => self.on_found_nowhere(now, effects),
             Input::Installed { to, eras } => self.on_installed(now, to, eras, effects),
             Input::Trimmed(log_start) => self.on_trimmed(log_start),
@@ -223,8 +126,8 @@ impl Node {
             Input::Connected(member) => self.on_connected(now, member, effects),
             Input::Disconnected(node) => self.on_disconnected(now, node, effects),
             Input::Read(token) => self.on_read(now, token, effects),
-            Input::Last { to } => self.lasting.want(to),
-            Input::Early { ballot, to } => self.early.want(ballot, to),
+            Input::Last { to } => self.acks.want_lasting(to),
+            Input::Early { ballot, to } => self.acks.want_early(ballot, to),
             Input::Transfer { to } => self.on_transfer_wanted(now, to, effects),
             Input::Route(wish) => self.on_route(now, wish),
             Input::Offload { cells } => self.on_offload(cells, effects),
@@ -233,7 +136,7 @@ impl Node {
             Input::Tick => self.on_tick(now, effects),
         }
         self.settle(now, effects);
-        self.pending.end_step(self.acceptor.floor());
+        self.spine.end_step();
     }
 
     fn on_message(
@@ -283,10 +186,10 @@ impl Node {
             Message::ReadRequest { id } => self.on_read_request(from.node, id, effects),
             Message::ReadReply { id, slot } => self.on_read_reply(id, slot, effects),
             Message::LastingRequest { to } => self.on_lasting_request(from.node, to),
-            Message::LastingReply { to } => self.lasting.on_reply(from, to),
+            Message::LastingReply { to } => self.on_lasting_reply(from, to),
             Message::EarlyRequest(question) => self.on_early_request(from.node, question),
             Message::EarlyReply { ballot, from: start, to } => {
-                self.early.on_reply(from, ballot, start, to)
+                self.on_early_reply(from, ballot, start, to)
             }
         }
     }
@@ -319,7 +222,7 @@ impl Node {
 
     /// Notifies the caller of changes in this node's role and in its next wake-up time.
     fn tell(&mut self, effects: &mut Effects) {
-        let (role, leader) = (self.role(), self.election.leader_ballot());
+        let (role, leader) = (self.role(), self.spine.election().leader_ballot());
         if self.told.is_news(role, leader) {
             effects.push(Effect::Role { role, leader });
         }
@@ -335,9 +238,7 @@ impl Node {
 
     /// [disk-9] Stops votes, promises and ballots; reads of stored slots continue.
     fn on_storage_failed(&mut self, now: Time, effects: &mut Effects) {
-        let led = self.leading.as_ref().map(Leading::ballot);
-        self.pending.fail();
-        self.waiting.clear();
+        let led = self.spine.storage_failed();
         // [offload-8] Votes that the device casts from now on could not be recorded.
         self.fence_off(effects);
         self.step_down(now, End::StorageFailed, effects);

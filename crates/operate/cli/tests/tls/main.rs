@@ -167,6 +167,10 @@ fn who_belongs_to_a_cluster_is_served_at_every_door() {
     let put =
         quorate(&["stream", "put", file, "--name", "notes", "--stream", &stream, "--tls", own]);
     assert!(put.status.success(), "{}", text(&put));
+    // A put that resumes compares what is there, over TLS as well.
+    let again = ["stream", "put", file, "--name", "notes", "--stream", &stream, "--tls", own];
+    let put = quorate(&[&again[..], &["--resume"]].concat());
+    assert!(put.status.success(), "{}", text(&put));
     let stream = cluster.node(3).ready.stream.clone();
     let cat = quorate(&["stream", "cat", "notes", "--stream", &stream, "--tls", own]);
     assert!(
@@ -443,6 +447,9 @@ fn a_certificate_is_a_user_with_a_role_at_every_door() {
         let put = run(who, &["stream", "put", file, "--name", "notes", "--stream", stream]);
         assert_eq!(put.status.success(), done, "{who}: {}", text(&put));
     }
+    let words = ["stream", "put", file, "--name", "notes", "--stream", stream, "--resume"];
+    let put = run("web", &words);
+    assert!(put.status.success(), "{}", text(&put));
     for (who, done) in [("eve", false), ("eye", true)] {
         let cat = run(who, &["stream", "cat", "notes", "--stream", stream]);
         assert_eq!(cat.status.success(), done, "{who}: {}", text(&cat));

@@ -23,7 +23,7 @@ fn note<'a>(document: &'a Json, words: &str) -> &'a str {
 
 /// A link is never faster than specified, whatever the machine's load.
 #[test]
-#[ignore = "ten seconds: cargo test -p quorate-cli --test wan -- --include-ignored"]
+#[ignore = "ten seconds: cargo test -p quorate-tools --test suite wan -- --include-ignored"]
 fn links_are_as_slow_and_as_narrow_as_they_say() {
     let (code, document) = quorate_json(&["bench", "wan", "half", "--json"]);
     assert_eq!(code, 0, "{document}");
@@ -179,7 +179,7 @@ fn echoes_in_user_space_and_in_the_kernel_are_measured() {
 
 /// The smallest and the largest batch of each value size are measured and compared with the model.
 #[test]
-#[ignore = "two minutes: cargo test -p quorate-cli --test wan -- --include-ignored"]
+#[ignore = "two minutes: cargo test -p quorate-tools --test suite wan -- --include-ignored"]
 fn a_table_is_measured_with_fixed_batches_beside_its_model() {
     let arguments = ["bench", "paper", "jpaxos-table2", "--quick", "--wan", "half"];
     let short = ["--duration", "1s", "--warmup", "1s", "--json"];

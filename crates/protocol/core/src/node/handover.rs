@@ -9,13 +9,69 @@ use crate::{
     flow::Peer,
     leader::{Asked, Stage},
     message::Message,
-    node_id::{Member, NodeId},
+    node_id::NodeId,
     time::Time,
     transfer::{Bounds, Transfer},
 };
 
 /// Maximum duration of a transfer, in maximum election timeouts.
 const PATIENCE: u64 = 10;
+
+/// The transfer in progress, and whether this node should lead at all.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Handover {
+    /// The transfer of leadership that this leader makes.
+    transfer: Option<Transfer>,
+    fitness: Fitness,
+}
+
+impl Default for Handover {
+    fn default() -> Self {
+        Self { transfer: None, fitness: Fitness::Fit }
+    }
+}
+
+impl Handover {
+    /// Returns whether leadership is being handed over.
+    pub(super) fn is_in_progress(&self) -> bool {
+        self.transfer.is_some()
+    }
+
+    /// Returns whether this leader takes no proposals, so that the target can catch up.
+    pub(super) fn holds_back(&self) -> bool {
+        self.transfer.is_some_and(|transfer| transfer.holds_back())
+    }
+
+    /// Ends the transfer. Returns whether one was in progress.
+    pub(super) fn end(&mut self) -> bool {
+        self.transfer.take().is_some()
+    }
+
+    /// Returns whether the transfer has passed its deadline.
+    pub(super) fn is_overdue(&self, now: Time) -> bool {
+        self.transfer.is_some_and(|transfer| now >= transfer.deadline)
+    }
+
+    /// Returns when the transfer next needs a tick.
+    pub(super) fn wake_at(&self, leads: bool) -> Option<Time> {
+        self.transfer.map(|transfer| transfer.wake_at(leads))
+    }
+
+    /// Returns whether this node should rather not lead.
+    pub(super) fn is_unfit(&self) -> bool {
+        self.fitness != Fitness::Fit
+    }
+
+    /// Returns whether this node leaves leadership to others that are fit.
+    pub(super) fn gives_way(&self) -> bool {
+        self.fitness.gives_way()
+    }
+
+    /// [live-3] Returns whether this node cannot write, so that it could not record a ballot.
+    pub(super) fn cannot_write(&self) -> bool {
+        self.fitness == Fitness::CannotWrite
+    }
+}
 
 impl Node {
     pub(super) fn on_transfer_wanted(
@@ -25,14 +81,14 @@ impl Node {
         effects: &mut Effects,
     ) {
         let end = |result| Effect::TransferEnded(result);
-        let own = self.options.member.node;
-        if self.leading.is_none() {
+        let own = self.spine.options().member.node;
+        if self.spine.leading().is_none() {
             return effects.push(end(Err(Refusal::NotLeader)));
         }
         if to == Some(own) {
             return effects.push(end(Ok(own)));
         }
-        if self.transfer.is_some() {
+        if self.handover.transfer.is_some() {
             return effects.push(end(Err(Refusal::Transferring)));
         }
         let target = match to {
@@ -47,8 +103,8 @@ impl Node {
 
     fn begin_transfer(&mut self, now: Time, target: NodeId, effects: &mut Effects) {
         let deadline = now.plus_us(self.transfer_patience_us());
-        self.transfer = Some(Transfer::new(target, now, deadline));
-        if self.holder.is_on() {
+        self.handover.transfer = Some(Transfer::new(target, now, deadline));
+        if self.leasing.is_on() {
             // [read-4] The lease ends first, so that its granters may promise the target.
             self.heartbeat(now, effects);
         }
@@ -56,7 +112,7 @@ impl Node {
 
     /// [live-3] Handles a change in this node's fitness to lead.
     pub(super) fn on_fitness(&mut self, now: Time, fitness: Fitness, effects: &mut Effects) {
-        self.fitness = fitness;
+        self.handover.fitness = fitness;
         self.give_way(now, effects);
     }
 
@@ -64,11 +120,11 @@ impl Node {
     /// is far behind in applying ([live-6]). Until then it continues with the votes of other
     /// members for as long as it can ([p2-5]).
     pub(super) fn give_way(&mut self, now: Time, effects: &mut Effects) {
-        if !self.fitness.gives_way() || self.transfer.is_some() {
+        if !self.handover.fitness.gives_way() || self.handover.transfer.is_some() {
             return;
         }
-        let Some(leading) = &self.leading else { return };
-        let (ballot, patience) = (leading.ballot(), self.election.patience_us());
+        let Some(leading) = self.spine.leading() else { return };
+        let (ballot, patience) = (leading.ballot(), self.spine.election().patience_us());
         // A peer that has replied in this ballot has reported whether it is fit.
         let lives = |peer: &&Peer| {
             let lately = peer.heard.is_some_and(|at| now.since_us(at) <= patience);
@@ -81,49 +137,36 @@ impl Node {
         }
     }
 
-    /// Returns the peers that could lead instead of this node.
-    fn successors(&self) -> impl Iterator<Item = &Peer> {
-        let configuration = self.learner.eras().current();
-        let able = |member: Member| {
-            configuration.position(member).is_some_and(|at| !configuration.members()[at].auxiliary)
-        };
-        let peers = self.peers.iter();
-        peers.filter(move |peer| peer.connected && able(peer.member))
-    }
-
-    /// Returns the most advanced peer that could lead, preferring a fit one.
-    pub(super) fn best_successor(&self) -> Option<&Peer> {
-        self.successors().max_by_key(|peer| (!peer.unfit, peer.voted_to, peer.decided_to))
-    }
-
     fn transfer_patience_us(&self) -> u64 {
-        self.options.election_max_ms * 1000 * PATIENCE
+        self.spine.options().election_max_ms * 1000 * PATIENCE
     }
 
     /// Sends the transfer message once the target has everything that this leader has.
     pub(super) fn hand_over(&mut self, now: Time, effects: &mut Effects) {
-        if self.transfer.is_some() && self.offload.is_out() {
+        if self.handover.transfer.is_some() && self.devices.assigns_slots() {
             // [offload-13] The device must be read out before a transfer.
             return self.take_back(effects);
         }
-        let (Some(leading), Some(transfer)) = (&self.leading, &mut self.transfer) else {
+        let (Some(leading), Some(transfer)) = (self.spine.leading(), &mut self.handover.transfer)
+        else {
             return;
         };
         let bounds = Bounds {
-            hold_us: self.options.election_min_ms * 1000,
-            rest_us: self.options.election_max_ms * 1000,
-            look_us: self.options.heartbeat_ms * 1000,
+            hold_us: self.spine.options().election_min_ms * 1000,
+            rest_us: self.spine.options().election_max_ms * 1000,
+            look_us: self.spine.options().heartbeat_ms * 1000,
         };
         let next = leading.tally.next();
-        let peer = self.peers.peer(transfer.target);
-        if self.fitness.gives_way() && peer.is_some_and(|peer| peer.unfit) {
+        let peer = self.spine.peers().peer(transfer.target);
+        if self.handover.fitness.gives_way() && peer.is_some_and(|peer| peer.unfit) {
             // Another node may be able to lead.
-            self.transfer = None;
+            self.handover.transfer = None;
             return effects.push(Effect::TransferEnded(Err(Refusal::NoTarget)));
         }
         let peer = peer.filter(|peer| peer.connected);
         let reach = peer.map(|peer| peer.voted_to.max(peer.decided_to));
-        let near = reach.is_some_and(|to| to.plus(self.options.inflight_max as u64) >= next);
+        let near =
+            reach.is_some_and(|to| to.plus(self.spine.options().inflight_max as u64) >= next);
         let level = leading.tally.is_empty() && reach.is_some_and(|to| to >= next);
         if transfer.advance(now, near, level, bounds) {
             let ballot = leading.ballot();
@@ -134,12 +177,13 @@ impl Node {
     /// Repeats the transfer message, which may have been lost, until the target shows by a higher
     /// promise that it arrived.
     pub(super) fn repeat_token(&mut self, effects: &mut Effects) {
-        let (Some(leading), Some(transfer)) = (&self.leading, &self.transfer) else {
+        let (Some(leading), Some(transfer)) = (self.spine.leading(), &self.handover.transfer)
+        else {
             return;
         };
         let ballot = leading.ballot();
         let waits = |peer: &Peer| peer.connected && peer.promised <= ballot;
-        if transfer.is_handed() && self.peers.peer(transfer.target).is_some_and(waits) {
+        if transfer.is_handed() && self.spine.peers().peer(transfer.target).is_some_and(waits) {
             effects.send(transfer.target, Message::Transfer { ballot });
         }
     }
@@ -154,17 +198,17 @@ impl Node {
         enough: bool,
         effects: &mut Effects,
     ) -> bool {
-        let election_us = self.election.patience_us();
-        let Some(transfer) = &mut self.transfer else {
+        let election_us = self.spine.election().patience_us();
+        let Some(transfer) = &mut self.handover.transfer else {
             return false;
         };
         if !transfer.is_handed() || transfer.target != stray.node {
             return false;
         }
-        let target = self.peers.peer(transfer.target);
+        let target = self.spine.peers().peer(transfer.target);
         let waits = enough && target.is_some_and(|peer| peer.connected);
         if !waits && transfer.has_failed(now, election_us) {
-            self.transfer = None;
+            self.handover.transfer = None;
             effects.push(Effect::TransferEnded(Err(Refusal::TimedOut)));
             return false;
         }
@@ -179,23 +223,23 @@ impl Node {
         ballot: Ballot,
         effects: &mut Effects,
     ) {
-        let stands = self.election.leader_ballot() == Some(ballot) && ballot.node == from;
-        let free = self.leading.is_none() && self.phase1.is_none();
-        let free = free && self.granter.bound_until(now).is_none();
-        let fit = self.fitness.takes_over();
-        if stands && free && fit && self.may_lead() && self.learner.is_whole() {
-            self.election.rearm(now);
+        let stands = self.spine.election().leader_ballot() == Some(ballot) && ballot.node == from;
+        let free = self.spine.leading().is_none() && self.spine.phase1().is_none();
+        let free = free && self.leasing.bound_until(now).is_none();
+        let fit = self.handover.fitness.takes_over();
+        if stands && free && fit && self.may_lead() && self.spine.learner().is_whole() {
+            self.spine.rearm(now);
             let why = Campaign::HandedOver { by: from };
             self.campaign(Asked::AllMembers, why, effects);
-            self.election.told_to_lead(now);
+            self.spine.told_to_lead(now);
         }
     }
 
     /// Returns whether a campaign that the leader requested waits for this node's own disk. A new
     /// campaign would only queue behind it.
     pub(super) fn records_by_token(&self, now: Time) -> bool {
-        let stage = self.phase1.as_ref().map(|phase1| phase1.stage);
-        let asked = self.election.was_told_within(now, self.transfer_patience_us());
+        let stage = self.spine.phase1().map(|phase1| phase1.stage);
+        let asked = self.spine.election().was_told_within(now, self.transfer_patience_us());
         asked && matches!(stage, Some(Stage::Recording(_)))
     }
 }

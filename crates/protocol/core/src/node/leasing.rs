@@ -1,9 +1,9 @@
 //! Leases of this node, as leader and as acceptor ([read-4]).
 
-use super::Node;
+use super::{Node, Options};
 use crate::{
     ballot::Ballot,
-    lease::Lease,
+    lease::{Granter, Holder, Lease},
     message::Heartbeat,
     node_id::{Member, NodeId},
     slot::Slot,
@@ -20,28 +20,67 @@ pub struct LeasedRead {
     pub slot: Slot,
 }
 
+/// Both ends of a lease.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Leasing {
+    /// The lease that this node granted as an acceptor.
+    ///
+    /// Invariant: until it ends, this node promises no ballot of another node ([read-4]).
+    granter: Granter,
+    /// The leases that this node was granted as a leader.
+    holder: Holder,
+}
+
+impl Leasing {
+    pub(super) fn new(options: &Options) -> Self {
+        let granter = Granter::new(options.leases, options.silent_us);
+        Self { granter, holder: Holder::new(options.leases) }
+    }
+
+    /// Begins the time for which an earlier process may have granted a lease.
+    pub(super) fn start(&mut self, now: Time, silent_us: u64) {
+        self.granter.start(now, silent_us);
+    }
+
+    /// Returns until when this node may promise no other node's ballot.
+    pub(super) fn bound_until(&self, now: Time) -> Option<Time> {
+        self.granter.bound_until(now)
+    }
+
+    /// Notes a member's grant to this leader.
+    pub(super) fn granted(&mut self, ballot: Ballot, by: Member, lease: Lease) {
+        self.holder.granted(ballot, by, lease);
+    }
+
+    /// Returns whether the group has leases.
+    pub(super) fn is_on(&self) -> bool {
+        self.holder.is_on()
+    }
+}
+
 impl Node {
     /// Returns the read that a lease allows at this moment. `now` must be read after the request
     /// arrived, and checked again after the state was read.
     pub fn leased_read(&self, now: Time) -> Option<LeasedRead> {
-        let leading = self.leading.as_ref().filter(|_| self.holder.is_on())?;
+        let leading = self.spine.leading().filter(|_| self.leasing.holder.is_on())?;
         let ballot = leading.ballot();
         // A transfer and the casting move end the lease first. [offload-18] The slots that a device
         // assigned are not known here.
-        let stays = self.transfer.is_none() && self.phase1.is_none();
-        let here = stays && !self.offload.is_out();
-        if !here || self.acceptor.promised() > ballot || self.pending.failed() {
+        let stays = !self.handover.is_in_progress() && self.spine.phase1().is_none();
+        let here = stays && !self.devices.assigns_slots();
+        if !here || self.spine.acceptor().promised() > ballot || self.spine.pending().failed() {
             return None;
         }
-        let own = self.options.member;
-        let holds = |member: Member| member == own || self.holder.holds(ballot, member, now);
+        let own = self.spine.options().member;
+        let holds =
+            |member: Member| member == own || self.leasing.holder.holds(ballot, member, now);
         // The set is checked anew each time, because eras begin and reconfigurations are proposed.
         self.blocks_others(holds).then(|| LeasedRead { ballot, slot: leading.tally.next() })
     }
 
     /// Returns the lease that this leader's next heartbeat requests.
     pub(super) fn lease_wanted(&mut self, now: Time) -> Lease {
-        self.holder.ask(now, self.transfer.is_none())
+        self.leasing.holder.ask(now, !self.handover.is_in_progress())
     }
 
     /// Responds to a lease request or release in the heartbeat of a leader whose ballot this node
@@ -50,14 +89,14 @@ impl Node {
         if beat.ballot.node != from || beat.lease == Lease::default() {
             return Lease::default();
         }
-        self.granter.asked(now, beat.ballot, beat.lease)
+        self.leasing.granter.asked(now, beat.ballot, beat.lease)
     }
 
     /// Returns whether a promise of this ballot, or a vote in it, must wait: it would raise this
     /// acceptor's promise, and the acceptor has granted a lease, or may have done so before it was
     /// started.
     pub(super) fn lease_refuses(&self, now: Time, ballot: Ballot) -> bool {
-        ballot > self.acceptor.promised() && self.granter.refuses(now, ballot)
+        ballot > self.spine.acceptor().promised() && self.leasing.granter.refuses(now, ballot)
     }
 }
 

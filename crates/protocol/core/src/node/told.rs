@@ -7,13 +7,11 @@ use crate::{ballot::Ballot, effect::Role, time::Time};
 pub(super) struct Told {
     role: (Role, Option<Ballot>),
     wake: Time,
-    /// This node's votes count.
-    heard: bool,
 }
 
 impl Default for Told {
     fn default() -> Self {
-        Self { role: (Role::Follower, None), wake: Time(0), heard: true }
+        Self { role: (Role::Follower, None), wake: Time(0) }
     }
 }
 
@@ -21,11 +19,6 @@ impl Told {
     /// Records the role and the leader's ballot. Returns whether either changed.
     pub(super) fn is_news(&mut self, role: Role, leader: Option<Ballot>) -> bool {
         core::mem::replace(&mut self.role, (role, leader)) != (role, leader)
-    }
-
-    /// Records whether this node's votes count. Returns whether they count now and did not before.
-    pub(super) fn is_heard_anew(&mut self, heard: bool) -> bool {
-        heard && !core::mem::replace(&mut self.heard, heard)
     }
 
     /// Records the next wake-up time. Returns whether it changed.

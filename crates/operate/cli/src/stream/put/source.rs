@@ -9,11 +9,11 @@ use std::{
     path::Path,
 };
 
-use quorate_client::stream::{Info, Options, StreamReader};
+use quorate_client::stream::{Info, StreamReader};
 
 use crate::{
     output::{Exit, Problem},
-    stream::problem,
+    stream::{options, problem},
 };
 
 /// Source of the bytes to write.
@@ -99,8 +99,7 @@ pub(super) fn compare(
         return Err(Problem::new(Exit::Failed, "differs", what)
             .hint("this is another file, or it was changed: use another stream name"));
     }
-    let mut reader =
-        StreamReader::new(nodes, name, Options::default()).from(range.start).to(range.end);
+    let mut reader = StreamReader::new(nodes, name, options()).from(range.start).to(range.end);
     let mut own = Vec::new();
     loop {
         let at = reader.position();

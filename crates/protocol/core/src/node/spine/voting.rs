@@ -1,6 +1,6 @@
 //! Responses to proposers: promises, votes, and their release once they are safe.
 
-use super::Node;
+use crate::node::Node;
 use crate::{
     acceptor::Refused,
     ballot::Ballot,
@@ -17,7 +17,7 @@ use crate::{
 
 impl Node {
     /// [p1-2] Handles a 1A message from any node, member or not ([ballot-4]).
-    pub(super) fn on_phase1a(
+    pub(in crate::node) fn on_phase1a(
         &mut self,
         now: Time,
         from: NodeId,
@@ -25,11 +25,11 @@ impl Node {
         slot: Slot,
         effects: &mut Effects,
     ) {
-        if self.pending.failed() || ballot.node != from {
+        if self.spine.pending.failed() || ballot.node != from {
             return;
         }
         self.saw(from, ballot);
-        if !self.learner.is_whole() && slot < self.acceptor.floor() {
+        if !self.spine.learner.is_whole() && slot < self.spine.acceptor.floor() {
             // [disk-8] The candidate is better off with promises of other members. Not replying is
             // always safe.
             return;
@@ -38,7 +38,7 @@ impl Node {
             // [read-4] The candidate repeats its request; the lease may be over by then.
             return;
         }
-        match self.acceptor.may_promise(ballot) {
+        match self.spine.acceptor.may_promise(ballot) {
             Err(promised) => effects.send(from, Message::Preempted { ballot, promised }),
             Ok(raises) => {
                 if raises && !self.is_fenced_for(ballot, effects) {
@@ -52,7 +52,7 @@ impl Node {
                 }
                 if raises {
                     self.promise(ballot, effects);
-                    if from != self.options.member.node {
+                    if from != self.spine.options.member.node {
                         // Another node leads now, or tries to: do not compete at once.
                         self.yield_to(now, ballot, effects);
                     }
@@ -63,34 +63,34 @@ impl Node {
     }
 
     /// Raises the acceptor's promise, with its own record.
-    pub(super) fn promise(&mut self, ballot: Ballot, effects: &mut Effects) {
-        let record = self.pending.append(Record::Promise { ballot }, effects);
-        self.acceptor.promise(ballot, record);
+    pub(in crate::node) fn promise(&mut self, ballot: Ballot, effects: &mut Effects) {
+        let record = self.spine.pending.append(Record::Promise { ballot }, effects);
+        self.spine.acceptor.promise(ballot, record);
     }
 
     /// Parks the reply to a 1A until the promise has the group's class.
     pub(super) fn park_promise(&mut self, to: NodeId, ballot: Ballot, from: Slot) {
-        let floor = self.acceptor.floor();
+        let floor = self.spine.acceptor.floor();
         // [aux-1] A candidate that needs slots forgotten on this node must get them elsewhere; this
         // node has no snapshot of them.
-        let log_start = if self.is_hollow() && from < self.learner.log_start() {
+        let log_start = if self.is_hollow() && from < self.spine.learner.log_start() {
             floor.next()
         } else {
-            self.learner.log_start()
+            self.spine.learner.log_start()
         };
         let promise = Phase1b {
             ballot,
             from,
             floor,
             log_start,
-            decided_to: self.learner.decided_to(),
-            extents: self.acceptor.report(from, self.pending.persisted_to()),
+            decided_to: self.spine.learner.decided_to(),
+            extents: self.spine.acceptor.report(from, self.spine.pending.persisted_to()),
         };
-        self.pending.park_promise(self.acceptor.promised_by(), to, promise);
+        self.spine.pending.park_promise(self.spine.acceptor.promised_by(), to, promise);
     }
 
     /// Handles a proposal.
-    pub(super) fn on_phase2a(
+    pub(in crate::node) fn on_phase2a(
         &mut self,
         now: Time,
         from: NodeId,
@@ -98,14 +98,14 @@ impl Node {
         held: bool,
         effects: &mut Effects,
     ) {
-        if self.pending.failed() || m.range.is_empty() || m.range.to == Slot(u64::MAX) {
+        if self.spine.pending.failed() || m.range.is_empty() || m.range.to == Slot(u64::MAX) {
             return;
         }
         if m.range.len() > 1 && !m.value.may_span() {
             return;
         }
         self.saw(from, m.ballot);
-        let promised = self.acceptor.promised();
+        let promised = self.spine.acceptor.promised();
         if m.ballot < promised {
             effects.send(from, Message::Preempted { ballot: m.ballot, promised });
             return;
@@ -114,12 +114,12 @@ impl Node {
         // later slot into the window, but its bytes may be released at any time.
         let stays = held && self.is_near(&m);
         self.follow_leader(now, m.ballot, effects);
-        self.spared.announce(m.decided_to);
+        self.auxiliary.announce(m.decided_to);
         self.follow(m.ballot, m.decided_to, effects);
-        if self.waiting.ballot().is_some_and(|ballot| ballot != m.ballot) {
-            self.waiting.clear();
+        if self.spine.waiting.ballot().is_some_and(|ballot| ballot != m.ballot) {
+            self.spine.waiting.clear();
         }
-        if !self.waiting.is_empty() {
+        if !self.spine.waiting.is_empty() {
             return self.wait(now, from, m, stays, effects);
         }
         self.vote(now, from, m, (held, stays), effects);
@@ -127,7 +127,7 @@ impl Node {
 
     /// [p2-1] Votes, if promise, order, capacity and bytes allow it. `held`: the bytes are present
     /// now; `stays`: they are retained for a later vote.
-    pub(super) fn vote(
+    pub(in crate::node) fn vote(
         &mut self,
         now: Time,
         from: NodeId,
@@ -143,24 +143,26 @@ impl Node {
             // [offload-8] A vote is also a promise, so it must wait until the device is fenced.
             return;
         }
-        let (wanted, mut run) = match self.voted.run().step(&m, self.learner.decided_to()) {
-            Step::Vote(range, run) => (range, run),
-            Step::Repeat => return self.report_run(effects),
-            Step::Gap => {
-                // [gap-1] The proposal is queued, not voted for. A leader's own proposals that do
-                // not fit are in its tally.
-                effects.slow.gaps += 1;
-                if m.ballot.node != self.options.member.node && self.is_near(&m) {
-                    self.wait(now, from, m, stays, effects);
+        let (wanted, mut run) =
+            match self.spine.voted.run().step(&m, self.spine.learner.decided_to()) {
+                Step::Vote(range, run) => (range, run),
+                Step::Repeat => return self.report_run(effects),
+                Step::Gap => {
+                    // [gap-1] The proposal is queued, not voted for. A leader's own proposals that do
+                    // not fit are in its tally.
+                    effects.slow.gaps += 1;
+                    if m.ballot.node != self.spine.options.member.node && self.is_near(&m) {
+                        self.wait(now, from, m, stays, effects);
+                    }
+                    return;
                 }
-                return;
-            }
-            Step::Conflict(slot) => {
-                return self.alarm(Alarm::ConflictingProposals { ballot: m.ballot, slot }, effects);
-            }
-        };
+                Step::Conflict(slot) => {
+                    return self
+                        .alarm(Alarm::ConflictingProposals { ballot: m.ballot, slot }, effects);
+                }
+            };
         let announced = self.announced();
-        let range = match self.acceptor.may_vote(m.ballot, wanted, &m.value, announced) {
+        let range = match self.spine.acceptor.may_vote(m.ballot, wanted, &m.value, announced) {
             Ok(range) => range,
             Err(Refused::Decided) => return,
             Err(Refused::Busy) => {
@@ -185,51 +187,52 @@ impl Node {
         }
         let record = Record::Vote { ballot: m.ballot, range, value: m.value };
         let record = self.append_about(range, record, effects);
-        effects.slow.rewrites += u64::from(self.acceptor.cast(m.ballot, range, m.value, record));
+        effects.slow.rewrites +=
+            u64::from(self.spine.acceptor.cast(m.ballot, range, m.value, record));
         self.runs_to(now, run, record, effects);
     }
 
     /// Appends a record for these slots. [era-12] While it is being written, stable storage may
     /// hold a vote for another value in them, so this node does not count as holding what was
     /// decided there.
-    pub(super) fn append_about(
+    pub(in crate::node) fn append_about(
         &mut self,
         range: SlotRange,
         record: Record,
         effects: &mut Effects,
     ) -> RecordSeq {
-        let seq = self.pending.append(record, effects);
-        if range.from < self.acceptor.voted_to() {
-            self.pending.replaces(seq, range.from);
+        let seq = self.spine.pending.append(record, effects);
+        if range.from < self.spine.acceptor.voted_to() {
+            self.spine.pending.replaces(seq, range.from);
         }
         seq
     }
 
     /// Records `run` as this node's votes in the newest ballot; `record` is its last record, which
     /// is being written.
-    pub(super) fn runs_to(
+    pub(in crate::node) fn runs_to(
         &mut self,
         now: Time,
         run: Run,
         record: RecordSeq,
         effects: &mut Effects,
     ) {
-        if run.from > self.voted.durable_to() && run.from <= self.learner.decided_to() {
+        if run.from > self.spine.voted.durable_to() && run.from <= self.spine.learner.decided_to() {
             // The run is not contiguous with what is known to be on stable storage. Everything
             // before it is decided on this node, and its records are on stable storage once this
             // one is.
-            self.pending.park_decided(record, run.from);
+            self.spine.pending.park_decided(record, run.from);
         }
-        self.voted.cast(run);
-        self.pending.park_vote(record, run);
-        if self.pending.class() == Class::Volatile {
+        self.spine.voted.cast(run);
+        self.spine.pending.park_vote(record, run);
+        if self.spine.pending.class() == Class::Volatile {
             self.report_news(now, effects);
         }
     }
 
     /// Returns whether a proposal is within the window, so that its bytes are retained.
     fn is_near(&self, m: &Phase2a) -> bool {
-        m.range.from < self.learner.decided_to().plus(self.options.window_slots)
+        m.range.from < self.spine.learner.decided_to().plus(self.spine.options.window_slots)
     }
 
     /// Queues a proposal until its bytes are present and all proposals before it have been voted
@@ -244,7 +247,7 @@ impl Node {
     ) {
         // Bytes for slots beyond the window are not retained for a later vote unless requested.
         let held = held && self.is_near(&m);
-        self.waiting.push(now, m, held, self.options.inflight_max);
+        self.spine.waiting.push(now, m, held, self.spine.options.inflight_max);
         if m.value.has_bytes() && !held {
             effects.push(Effect::Fetch { from: source, value: m.value, range: m.range });
         }
@@ -252,43 +255,46 @@ impl Node {
 
     /// Votes for queued proposals whose bytes are present and whose predecessors are not missing.
     /// Either may have changed with a reply, a repeated proposal, or a decision.
-    pub(super) fn vote_waiting(&mut self, now: Time, effects: &mut Effects) {
-        if self.waiting.is_empty() {
+    pub(in crate::node) fn vote_waiting(&mut self, now: Time, effects: &mut Effects) {
+        if self.spine.waiting.is_empty() {
             return;
         }
         loop {
-            let (run, decided_to) = (self.voted.run(), self.learner.decided_to());
-            self.waiting.drop_below(now, decided_to);
+            let (run, decided_to) = (self.spine.voted.run(), self.spine.learner.decided_to());
+            self.spine.waiting.drop_below(now, decided_to);
             let in_turn = |m: &Phase2a| run.step(m, decided_to) != Step::Gap;
-            match self.waiting.next(now, in_turn) {
-                Some(m) if m.ballot >= self.acceptor.promised() && !self.pending.failed() => {
+            match self.spine.waiting.next(now, in_turn) {
+                Some(m)
+                    if m.ballot >= self.spine.acceptor.promised()
+                        && !self.spine.pending.failed() =>
+                {
                     self.vote(now, m.ballot.node, m, (true, true), effects);
                 }
                 Some(_) => {}
-                None if self.waiting.give_up_below(now, self.announced()) => {}
+                None if self.spine.waiting.give_up_below(now, self.announced()) => {}
                 None => return,
             }
         }
     }
 
-    pub(super) fn on_persisted(&mut self, seq: RecordSeq) {
-        self.pending.persisted(seq);
+    pub(in crate::node) fn on_persisted(&mut self, seq: RecordSeq) {
+        self.spine.pending.persisted(seq);
     }
 
     /// Sends all statements that have become safe.
-    pub(super) fn release(&mut self, now: Time, effects: &mut Effects) {
-        while let Some((to, promise)) = self.pending.next_promise() {
-            if to == self.options.member.node {
+    pub(in crate::node) fn release(&mut self, now: Time, effects: &mut Effects) {
+        while let Some((to, promise)) = self.spine.pending.next_promise() {
+            if to == self.spine.options.member.node {
                 self.take_own(promise.into_inner(), effects);
             } else {
                 effects.speak(to, promise);
             }
         }
         let mut current = false;
-        while let Some(run) = self.pending.next_durable_vote() {
-            if self.voted.persisted(&run) {
+        while let Some(run) = self.spine.pending.next_durable_vote() {
+            if self.spine.voted.persisted(&run) {
                 current = true;
-            } else if let Some(vote) = self.pending.vote(&run, run.to) {
+            } else if let Some(vote) = self.spine.pending.vote(&run, run.to) {
                 // A newer run has replaced this one; it is reported once, as it ended.
                 self.speak_vote(run.ballot.node, vote, effects);
             }
@@ -296,22 +302,22 @@ impl Node {
         if current {
             self.report_durable(now, effects);
         }
-        while let Some(to) = self.pending.next_durable_decision() {
-            self.voted.decisions_persisted(to);
+        while let Some(to) = self.spine.pending.next_durable_decision() {
+            self.spine.voted.decisions_persisted(to);
         }
-        self.voted.join_run();
+        self.spine.voted.join_run();
     }
 
     /// Reports this node's votes in the newest ballot to its leader only ([p2-7]), if they count.
-    pub(super) fn report_run(&mut self, effects: &mut Effects) {
-        let leader = self.voted.run().ballot.node;
+    pub(in crate::node) fn report_run(&mut self, effects: &mut Effects) {
+        let leader = self.spine.voted.run().ballot.node;
         if let Some(vote) = self.own_statement().filter(|_| self.is_heard()) {
             self.speak_vote(leader, vote, effects);
         }
     }
 
     fn speak_vote(&mut self, to: NodeId, vote: Durable<Statement>, effects: &mut Effects) {
-        if to == self.options.member.node {
+        if to == self.spine.options.member.node {
             self.take_own(vote.into_inner(), effects);
         } else {
             effects.speak(to, vote);
@@ -320,11 +326,34 @@ impl Node {
 
     /// Handles this node's own promise or vote.
     fn take_own(&mut self, statement: Statement, effects: &mut Effects) {
-        let own = self.options.member;
+        let own = self.spine.options.member;
         match statement {
             Statement::Promise(promise) => self.take_promise(own, promise, effects),
             Statement::Vote(vote) => self.on_phase2b(own, vote, effects),
         }
+    }
+
+    /// Returns the statement that this node may make now about its votes in the newest ballot.
+    pub(in crate::node) fn own_statement(&self) -> Option<Durable<Statement>> {
+        let run = self.spine.voted.run();
+        self.spine.pending.vote(run, self.spine.voted.run_durable_to())
+    }
+
+    /// Returns the end of this node's votes in the newest ballot, at the group's class.
+    pub(in crate::node) fn own_voted_to(&self) -> Slot {
+        match self.spine.pending.class() {
+            Class::Volatile => self.spine.voted.run().to,
+            Class::Durable => self.spine.voted.run_durable_to(),
+        }
+    }
+
+    /// [learn-1] Returns whether this node's votes count; a node without weight votes silently. An
+    /// auxiliary may not know that it has weight ([aux-1]): it was notified of its role, or lacks
+    /// the log that would show it.
+    pub(in crate::node) fn is_heard(&self) -> bool {
+        let configuration = self.spine.learner.eras().current();
+        let member = configuration.position(self.spine.options.member).is_some();
+        member || self.is_auxiliary() || self.is_hollow()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::Node;
+use crate::node::Node;
 use crate::{
     effect::{Effect, Effects},
     explanation::End,
@@ -15,23 +15,24 @@ use crate::{
 impl Node {
     /// [catch-2] Records that the log of `from` no longer has the slots that this node lacks.
     /// Another node's log may.
-    pub(super) fn on_below_start(
+    pub(in crate::node) fn on_below_start(
         &mut self,
         now: Time,
         from: NodeId,
         log_start: Slot,
         effects: &mut Effects,
     ) {
-        let decided_to = self.learner.decided_to();
+        let decided_to = self.spine.learner.decided_to();
         if log_start > decided_to && self.is_behind() {
             // [aux-1] An auxiliary has nothing to supply, so catch-up does not wait for it.
-            let configuration = self.learner.eras().current();
+            let configuration = self.spine.learner.eras().current();
             let full = |node: &NodeId| {
                 let voter = configuration.member_of(*node);
                 voter.is_none_or(|voter| !voter.auxiliary)
             };
-            let peers: Vec<NodeId> = self.peers.connected().filter(full).collect();
-            let no_peer_has_it = self.catchup.on_below_start(from, log_start, decided_to, &peers);
+            let peers: Vec<NodeId> = self.spine.peers.connected().filter(full).collect();
+            let no_peer_has_it =
+                self.spine.catchup.on_below_start(from, log_start, decided_to, &peers);
             match no_peer_has_it {
                 Some(log_start) => self.need_snapshot(now, from, log_start, effects),
                 None => self.ask_for_missing(now, effects),
@@ -48,7 +49,7 @@ impl Node {
         effects: &mut Effects,
     ) {
         let retry_us = self.catchup_retry_us();
-        if !self.pending.failed() && self.catchup.starts_at(now, log_start, retry_us) {
+        if !self.spine.pending.failed() && self.spine.catchup.starts_at(now, log_start, retry_us) {
             effects.slow.snapshots += 1;
             effects.push(Effect::NeedSnapshot { from, log_start });
         }
@@ -58,12 +59,12 @@ impl Node {
     /// and does not contradict what it knows. The caller must check this before it installs the
     /// snapshot durably.
     pub fn may_install(&self, to: Slot, eras: &Eras) -> bool {
-        let own = self.learner.eras();
+        let own = self.spine.learner.eras();
         let later = eras.era() > own.era() || (eras.era() == own.era() && eras == own);
         let news = match self.is_hollow() {
             // The node learns again what its log holds from there on.
-            true => to >= self.learner.log_start(),
-            false => to > self.learner.decided_to(),
+            true => to >= self.spine.learner.log_start(),
+            false => to > self.spine.learner.decided_to(),
         };
         news && to < Slot(u64::MAX)
             && eras.since() <= to
@@ -73,9 +74,9 @@ impl Node {
 
     /// [trim-3] Records that the log now starts at `log_start`, which may complete a requested
     /// trim.
-    pub(super) fn on_trimmed(&mut self, log_start: Slot) {
-        self.spared.begins_at(log_start);
-        self.learner.trim(log_start);
+    pub(in crate::node) fn on_trimmed(&mut self, log_start: Slot) {
+        self.auxiliary.begins_at(log_start);
+        self.spine.learner.trim(log_start);
     }
 
     /// [snap-2] Continues after a snapshot of everything below `to` was installed durably. The
@@ -83,8 +84,14 @@ impl Node {
     ///
     /// A leader that continued would report slots as decided that it did not propose in its ballot
     /// ([decide-2]); a candidate would fill slots with no-ops that it wrongly considers undecided.
-    pub(super) fn on_installed(&mut self, now: Time, to: Slot, eras: Eras, effects: &mut Effects) {
-        if to <= self.learner.decided_to() && !self.is_hollow() {
+    pub(in crate::node) fn on_installed(
+        &mut self,
+        now: Time,
+        to: Slot,
+        eras: Eras,
+        effects: &mut Effects,
+    ) {
+        if to <= self.spine.learner.decided_to() && !self.is_hollow() {
             // Catch-up was faster, but the log still starts there now.
             return self.on_trimmed(to);
         }
@@ -93,14 +100,12 @@ impl Node {
             "a snapshot at {to} that contradicts what is known here was installed"
         );
         self.step_down(now, End::Installed { to }, effects);
-        self.election.end_pre_vote();
-        self.spared.begins_at(to);
-        self.learner.install(to, eras);
-        self.acceptor.advance_floor(self.learner.decided_to());
+        self.spine.election.end_pre_vote();
+        self.auxiliary.begins_at(to);
+        self.spine.learner.install(to, eras);
         // The snapshot is on stable storage, and so is the log after it.
-        self.voted.decisions_persisted(self.learner.decided_to());
-        self.voted.join_run();
-        self.pending.known(to);
-        self.catchup.installed();
+        self.spine.follow_decided();
+        self.spine.pending.known(to);
+        self.spine.catchup.installed();
     }
 }

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::Node;
+use crate::node::Node;
 use crate::{
     class::Class,
     configuration::Configuration,
@@ -12,7 +12,6 @@ use crate::{
     learner::Proposal,
     message::{Message, Phase2a, Phase2b},
     node_id::{Member, NodeId},
-    offload::Stage,
     quorum::MemberSet,
     slot::Slot,
     time::Time,
@@ -20,7 +19,7 @@ use crate::{
 };
 
 impl Node {
-    pub(super) fn on_propose(
+    pub(in crate::node) fn on_propose(
         &mut self,
         now: Time,
         value: Value,
@@ -34,36 +33,36 @@ impl Node {
             .or_else(|| (!self.has_room(slots)).then_some(Refusal::Busy));
         match refusal {
             Some(why) => effects.push(Effect::Refused { value, why }),
-            None if self.offload.is_out() => {
+            None if self.devices.assigns_slots() => {
                 if let Some(why) = self.submit(value, slots, effects) {
                     effects.push(Effect::Refused { value, why });
                 }
             }
-            None => self.propose(now, value, slots, true, self.options.member.node, effects),
+            None => self.propose(now, value, slots, true, self.spine.options.member.node, effects),
         }
     }
 
     /// Returns the reason why a proposal would be refused now, if any.
     pub(super) fn refusal(&self) -> Option<Refusal> {
-        let Some(leading) = &self.leading else {
+        let Some(leading) = &self.spine.leading else {
             return Some(Refusal::NotLeader);
         };
-        if self.transfer.is_some_and(|transfer| transfer.holds_back()) {
+        if self.handover.holds_back() {
             return Some(Refusal::Transferring);
         }
         // [cast-3] Between its casting promise and the new ballot this node casts no vote.
-        let casting = self.acceptor.promised() > leading.ballot();
-        let full = leading.tally.len() >= self.options.inflight_max;
+        let casting = self.spine.acceptor.promised() > leading.ballot();
+        let full = leading.tally.len() >= self.spine.options.inflight_max;
         // [offload-12] No slots are assigned until the device has been read out.
-        let away = matches!(self.offload.stage, Stage::TakingBack(_) | Stage::Stopping(_));
+        let away = self.devices.is_ending();
         (casting || full || away).then_some(Refusal::Busy)
     }
 
     /// [p2-3] Returns whether `slots` more slots fit into the window of acceptors that are caught
     /// up with this leader.
     pub(super) fn has_room(&self, slots: u64) -> bool {
-        let end = self.learner.decided_to().plus(self.options.window_slots);
-        let next = self.leading.as_ref().map(|leading| leading.tally.next());
+        let end = self.spine.learner.decided_to().plus(self.spine.options.window_slots);
+        let next = self.spine.leading.as_ref().map(|leading| leading.tally.next());
         next.is_some_and(|next| next.plus(slots) <= end)
     }
 
@@ -75,12 +74,12 @@ impl Node {
         let Value::Reconfigure { era, change } = *value else {
             return None;
         };
-        let leading = self.leading.as_ref()?;
-        let eras = self.learner.eras();
+        let leading = self.spine.leading.as_ref()?;
+        let eras = self.spine.learner.eras();
         let in_order = era == leading.ballot().era
             && era == eras.era()
             && leading.changing.is_none()
-            && self.phase1.is_none();
+            && self.spine.phase1.is_none();
         let Some(next) = eras.changed(change).ok().filter(|_| in_order) else {
             return Some(Refusal::InvalidChange);
         };
@@ -94,12 +93,12 @@ impl Node {
         if since <= Slot::FIRST {
             return true;
         }
-        let own = self.options.member;
+        let own = self.spine.options.member;
         let holders = next.members().iter().enumerate().filter(|(_, voter)| {
             let held_to = if voter.member == own {
                 self.held_to()
             } else {
-                let peer = self.peers.peer(voter.member.node);
+                let peer = self.spine.peers.peer(voter.member.node);
                 let peer = peer.filter(|peer| peer.member == voter.member);
                 peer.map_or(Slot(0), |peer| peer.held_to)
             };
@@ -114,7 +113,7 @@ impl Node {
     /// members, then from this node's own acceptor, so that no proposal waits for two disks one
     /// after the other ([p2-4]). The own acceptor is treated like any other: if its disk is slow,
     /// the others decide ([p2-5]).
-    pub(super) fn propose(
+    pub(in crate::node) fn propose(
         &mut self,
         now: Time,
         value: Value,
@@ -123,20 +122,20 @@ impl Node {
         source: NodeId,
         effects: &mut Effects,
     ) {
-        let Some(leading) = self.leading.as_mut() else {
+        let Some(leading) = self.spine.leading.as_mut() else {
             return;
         };
         let proposal = leading.tally.propose(slots, value);
         if matches!(value, Value::Reconfigure { .. }) {
             leading.changing = Some(proposal.range.from);
         }
-        let with_bytes = source == self.options.member.node && held;
+        let with_bytes = source == self.spine.options.member.node && held;
         let message = self.phase2a(&proposal, with_bytes);
-        self.peers.announced(message.decided_to);
-        let idle = self.engaging.idle();
-        let level = self.peers.iter_mut().filter_map(|peer| {
+        self.spine.peers.announced(message.decided_to);
+        let idle = self.auxiliary.idle();
+        let level = self.spine.peers.iter_mut().filter_map(|peer| {
             let asked = peer.connected && !idle.contains(peer.member.node);
-            let asked = asked && !self.offload.reaches(peer.member);
+            let asked = asked && !self.devices.reaches(peer.member);
             let level = asked && peer.sent_to == proposal.range.from;
             level.then(|| {
                 peer.sent_to = proposal.range.to;
@@ -144,13 +143,13 @@ impl Node {
             })
         });
         effects.send_all(level, &Message::Phase2a(message));
-        self.laying.proposed(now, proposal.range, message.decided_to);
-        if self.waiting.is_empty() {
+        self.ring.proposed(now, proposal.range, message.decided_to);
+        if self.spine.waiting.is_empty() {
             self.vote(now, source, message, (held, held), effects);
         } else {
             self.wait(now, source, message, held, effects);
         }
-        let voted = self.voted.run().voted_to(message.ballot) >= proposal.range.to;
+        let voted = self.spine.voted.run().voted_to(message.ballot) >= proposal.range.to;
         if with_bytes && value.has_bytes() && !voted {
             // [value-3] This node votes later, and no other node may have the bytes by then.
             effects.push(Effect::Fetch { from: source, value, range: proposal.range });
@@ -158,14 +157,14 @@ impl Node {
     }
 
     fn phase2a(&self, proposal: &Proposal, with_bytes: bool) -> Phase2a {
-        let ballot = self.leading.as_ref().map(Leading::ballot).unwrap_or_default();
-        let (own_volatile_to, own_durable_to) = self.voted.in_ballot(ballot);
+        let ballot = self.spine.leading.as_ref().map(Leading::ballot).unwrap_or_default();
+        let (own_volatile_to, own_durable_to) = self.spine.voted.in_ballot(ballot);
         Phase2a {
             ballot,
             range: proposal.range,
             value: proposal.value,
             prefix: proposal.prefix,
-            decided_to: self.learner.decided_to(),
+            decided_to: self.spine.learner.decided_to(),
             own_volatile_to,
             own_durable_to,
             with_bytes,
@@ -173,33 +172,38 @@ impl Node {
     }
 
     /// Resends everything undecided from the peer's `sent_to` on, bytes included.
-    pub(super) fn resend(&mut self, node: NodeId, effects: &mut Effects) {
-        let Some(leading) = &self.leading else { return };
-        let asked = |peer: &&Peer| peer.connected && !self.engaging.idle().contains(node);
-        let Some(peer) = self.peers.peer(node).filter(asked) else {
+    pub(in crate::node) fn resend(&mut self, node: NodeId, effects: &mut Effects) {
+        let Some(leading) = &self.spine.leading else { return };
+        let asked = |peer: &&Peer| peer.connected && !self.auxiliary.idle().contains(node);
+        let Some(peer) = self.spine.peers.peer(node).filter(asked) else {
             return;
         };
         for proposal in leading.tally.proposals_from(peer.sent_to) {
             effects.send(node, Message::Phase2a(self.phase2a(proposal, true)));
         }
         let next = leading.tally.next();
-        if let Some(peer) = self.peers.find(node) {
+        if let Some(peer) = self.spine.peers.find(node) {
             peer.sent_to = next;
         }
     }
 
-    pub(super) fn on_phase2b(&mut self, from: Member, vote: Phase2b, effects: &mut Effects) {
-        let class = self.pending.class();
-        let decided_to = self.learner.decided_to();
-        let Some(leading) = self.leading.as_mut() else {
+    pub(in crate::node) fn on_phase2b(
+        &mut self,
+        from: Member,
+        vote: Phase2b,
+        effects: &mut Effects,
+    ) {
+        let class = self.spine.pending.class();
+        let decided_to = self.spine.learner.decided_to();
+        let Some(leading) = self.spine.leading.as_mut() else {
             return;
         };
         let Some(tally) = leading.tally_of(vote.ballot) else {
             return;
         };
-        if self.offload.is_out() && vote.volatile_to > tally.next() {
+        if self.devices.assigns_slots() && vote.volatile_to > tally.next() {
             // [offload-10] The device has assigned more slots than it has reported.
-            return self.offload.keep_early(from, vote);
+            return self.devices.keep_early(from, vote);
         }
         if let Err(mismatch) = tally.vote(from, &vote, class) {
             let alarm =
@@ -207,7 +211,7 @@ impl Node {
             return self.alarm(alarm, effects);
         }
         if vote.ballot == leading.tally.ballot()
-            && let Some(peer) = self.peers.find(from.node)
+            && let Some(peer) = self.spine.peers.find(from.node)
         {
             let to = if class == Class::Volatile { vote.volatile_to } else { vote.durable_to };
             peer.voted_to = peer.voted_to.max(to);
@@ -220,7 +224,7 @@ impl Node {
     }
 
     /// Decides as many slots as the votes allow.
-    pub(super) fn count(&mut self, now: Time, effects: &mut Effects) {
+    pub(in crate::node) fn count(&mut self, now: Time, effects: &mut Effects) {
         loop {
             let counted = self.count_once(effects);
             let voted = self.vote_for_own(now, effects);
@@ -234,16 +238,16 @@ impl Node {
     }
 
     fn count_once(&mut self, effects: &mut Effects) -> bool {
-        let Some(leading) = self.leading.as_mut() else {
+        let Some(leading) = self.spine.leading.as_mut() else {
             return false;
         };
-        let before = self.learner.decided_to();
+        let before = self.spine.learner.decided_to();
         let mut each = |range, value| effects.push(Effect::Decided { range, value });
         if let Some(tally) = leading.before.as_mut() {
-            self.learner.count(tally, &self.acceptor, &mut each);
+            self.spine.learner.count(tally, &self.spine.acceptor, &mut each);
         }
-        self.learner.count(&mut leading.tally, &self.acceptor, &mut each);
-        let more = self.learner.decided_to() > before;
+        self.spine.learner.count(&mut leading.tally, &self.spine.acceptor, &mut each);
+        let more = self.spine.learner.decided_to() > before;
         if more {
             self.drop_decided();
         }
@@ -253,13 +257,13 @@ impl Node {
     /// Votes for this leader's proposals that its own acceptor had no space for earlier. Returns
     /// whether it cast any vote.
     fn vote_for_own(&mut self, now: Time, effects: &mut Effects) -> bool {
-        let Some(leading) = &self.leading else {
+        let Some(leading) = &self.spine.leading else {
             return false;
         };
         let ballot = leading.ballot();
-        let voted_to = self.voted.run().voted_to(ballot).max(self.learner.decided_to());
-        let casting = self.acceptor.promised() > ballot;
-        if voted_to >= leading.tally.next() || casting || !self.waiting.is_empty() {
+        let voted_to = self.spine.voted.run().voted_to(ballot).max(self.spine.learner.decided_to());
+        let casting = self.spine.acceptor.promised() > ballot;
+        if voted_to >= leading.tally.next() || casting || !self.spine.waiting.is_empty() {
             return false;
         }
         let left: Vec<Proposal> = leading.tally.proposals_from(voted_to).copied().collect();
@@ -267,20 +271,20 @@ impl Node {
             // The bytes are looked for as with any proposal that lacks them.
             let held = !proposal.value.has_bytes();
             let message = self.phase2a(&proposal, false);
-            if self.waiting.is_empty() {
+            if self.spine.waiting.is_empty() {
                 self.vote(now, ballot.node, message, (held, held), effects);
             } else {
                 self.wait(now, ballot.node, message, held, effects);
             }
         }
-        self.voted.run().voted_to(ballot) > voted_to
+        self.spine.voted.run().voted_to(ballot) > voted_to
     }
 
     /// Drops state for slots that are now decided.
     pub(super) fn drop_decided(&mut self) {
-        let decided_to = self.learner.decided_to();
-        self.acceptor.advance_floor(decided_to);
-        if let Some(leading) = self.leading.as_mut() {
+        let decided_to = self.spine.learner.decided_to();
+        self.spine.acceptor.advance_floor(decided_to);
+        if let Some(leading) = self.spine.leading.as_mut() {
             leading.drop_below(decided_to);
         }
     }
@@ -288,17 +292,17 @@ impl Node {
     /// Announces decisions. Followers learn them with the next proposal; if none is outstanding,
     /// they are notified at once. They are also notified at once of a new era, because they enter
     /// an era only after deciding what began it ([ballot-5]).
-    pub(super) fn announce(&mut self, effects: &mut Effects) {
-        let Some(leading) = &self.leading else { return };
-        let decided_to = self.learner.decided_to();
-        let told = self.peers.announced_to();
-        let began = self.learner.eras().since() > told;
+    pub(in crate::node) fn announce(&mut self, effects: &mut Effects) {
+        let Some(leading) = &self.spine.leading else { return };
+        let decided_to = self.spine.learner.decided_to();
+        let told = self.spine.peers.announced_to();
+        let began = self.spine.learner.eras().since() > told;
         if decided_to <= told || !(leading.tally.is_empty() || began) {
             return;
         }
-        self.peers.announced(decided_to);
+        self.spine.peers.announced(decided_to);
         let ballot = leading.ballot();
         let message = Message::Decided { ballot, decided_to };
-        effects.send_all(self.peers.connected(), &message);
+        effects.send_all(self.spine.peers.connected(), &message);
     }
 }

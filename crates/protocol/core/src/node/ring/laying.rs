@@ -3,7 +3,7 @@
 
 use alloc::vec::Vec;
 
-use super::Node;
+use crate::node::Node;
 use crate::{
     configuration::Voter,
     effect::Effects,
@@ -22,44 +22,44 @@ const LATELY_HEARTBEATS: u64 = 2;
 
 impl Node {
     /// Sets the route of votes to this node while it leads.
-    pub(super) fn on_route(&mut self, now: Time, wish: Route) {
-        self.laying.wish(wish, now);
+    pub(in crate::node) fn on_route(&mut self, now: Time, wish: Route) {
+        self.ring.laying.wish(wish, now);
     }
 
     /// Sets up a ring, or gives it up, as needed.
-    pub(super) fn lay(&mut self, now: Time, effects: &mut Effects) {
-        let Some(leading) = &self.leading else { return };
-        if self.laying.is_idle() {
+    pub(in crate::node) fn lay(&mut self, now: Time, effects: &mut Effects) {
+        let Some(leading) = self.spine.leading() else { return };
+        if self.ring.laying.is_idle() {
             return;
         }
-        let (ballot, decided_to) = (leading.ballot(), self.learner.decided_to());
+        let (ballot, decided_to) = (leading.ballot(), self.spine.learner().decided_to());
         let open = !leading.tally.is_empty();
-        self.laying.note(now, decided_to, open);
-        if self.laying.is_ring() {
+        self.ring.laying.note(now, decided_to, open);
+        if self.ring.laying.is_ring() {
             if !self.ring_is_there() {
-                self.laying.loses(now.plus_ms(self.options.heartbeat_ms));
+                self.ring.laying.loses(now.plus_ms(self.spine.options().heartbeat_ms));
                 self.lay_members(now, Vec::new(), effects);
-            } else if self.laying.is_stuck(now, open) {
-                self.laying.breaks(now);
+            } else if self.ring.laying.is_stuck(now, open) {
+                self.ring.laying.breaks(now);
                 effects.explain(Explanation::RingBreaks { ballot, slot: decided_to });
                 self.lay_members(now, Vec::new(), effects);
-            } else if !self.may_lay() || *self.laying.wished() == Route::Star {
+            } else if !self.may_lay() || *self.ring.laying.wished() == Route::Star {
                 self.lay_members(now, Vec::new(), effects);
-            } else if let Route::Through(members) = self.laying.wished() {
+            } else if let Route::Through(members) = self.ring.laying.wished() {
                 let members = self.leader_last(members.clone());
-                if members != self.laying.laid().1 {
+                if members != self.ring.laying.laid().1 {
                     self.lay_members(now, members, effects);
                 }
             }
-        } else if self.laying.may_lay(now) {
+        } else if self.ring.laying.may_lay(now) {
             if !self.may_lay() {
-                return self.laying.put_off(now.plus_ms(self.options.heartbeat_ms));
+                return self.ring.laying.put_off(now.plus_ms(self.spine.options().heartbeat_ms));
             }
-            let suspects = self.laying.suspects();
+            let suspects = self.ring.laying.suspects();
             let ends = |member: &Member| (*member, self.voted_or_decided(*member));
             let suspects: Vec<(Member, Slot)> = suspects.iter().map(ends).collect();
-            self.laying.judge(now, decided_to, &suspects);
-            if !self.laying.may_lay(now) {
+            self.ring.laying.judge(now, decided_to, &suspects);
+            if !self.ring.laying.may_lay(now) {
                 return;
             }
             match self.choose_ring(now) {
@@ -72,60 +72,60 @@ impl Node {
                     effects.explain(Explanation::RingLaid { ballot, nodes });
                     self.lay_members(now, members, effects);
                 }
-                None => self.laying.put_off(now.plus_ms(self.options.heartbeat_ms)),
+                None => self.ring.laying.put_off(now.plus_ms(self.spine.options().heartbeat_ms)),
             }
         }
     }
 
     fn lay_members(&mut self, now: Time, members: Vec<Member>, effects: &mut Effects) {
-        self.laying.lay(now, self.learner.decided_to(), members);
+        self.ring.laying.lay(now, self.spine.learner().decided_to(), members);
         if let Some(message) = self.ring_said() {
-            effects.send_all(self.peers.connected(), &message);
+            effects.send_all(self.spine.peers().connected(), &message);
         }
     }
 
     /// [ring-1] Returns the message that announces the current ring, if any was announced in this
     /// ballot.
-    pub(super) fn ring_said(&self) -> Option<Message> {
-        let ballot = self.leading.as_ref()?.ballot();
-        let (number, members) = self.laying.laid();
+    pub(in crate::node) fn ring_said(&self) -> Option<Message> {
+        let ballot = self.spine.leading()?.ballot();
+        let (number, members) = self.ring.laying.laid();
         (number > 0).then(|| Message::Lay { ballot, number, members: members.to_vec() })
     }
 
     /// [ring-1], [ring-10] Returns whether a ring is allowed: one configuration applies to all
     /// outstanding proposals, and neither phase 1 nor a transfer of leadership is in progress.
     fn may_lay(&self) -> bool {
-        let Some(leading) = &self.leading else {
+        let Some(leading) = self.spine.leading() else {
             return false;
         };
         let settled = leading.ballot().era == self.era() && leading.changing.is_none();
-        let alone = leading.before.is_none() && self.phase1.is_none();
-        settled && alone && self.transfer.is_none()
+        let alone = leading.before.is_none() && self.spine.phase1().is_none();
+        settled && alone && !self.handover.is_in_progress()
     }
 
     /// Returns whether all members of the ring are connected, in the same incarnations.
     fn ring_is_there(&self) -> bool {
-        let (_, members) = self.laying.laid();
+        let (_, members) = self.ring.laying.laid();
         members.iter().all(|member| {
-            let peer = self.peers.peer(member.node);
+            let peer = self.spine.peers().peer(member.node);
             let there = peer.is_some_and(|peer| peer.member == *member && peer.connected);
-            *member == self.options.member || there
+            *member == self.spine.options().member || there
         })
     }
 
     /// Returns the end of the slots that this member has voted for in this ballot, at the group's
     /// class, or decided.
     fn voted_or_decided(&self, member: Member) -> Slot {
-        if member == self.options.member {
+        if member == self.spine.options().member {
             return self.own_voted_to();
         }
-        let peer = self.peers.peer(member.node).filter(|peer| peer.member == member);
+        let peer = self.spine.peers().peer(member.node).filter(|peer| peer.member == member);
         peer.map_or(Slot(0), |peer| peer.voted_to.max(peer.decided_to))
     }
 
     fn leader_last(&self, mut members: Vec<Member>) -> Vec<Member> {
-        members.retain(|member| *member != self.options.member);
-        members.push(self.options.member);
+        members.retain(|member| *member != self.spine.options().member);
+        members.push(self.spine.options().member);
         members
     }
 
@@ -133,18 +133,18 @@ impl Node {
     /// quorum. The leader counts the votes even if its disk is slow; then the others form the
     /// quorum without its vote ([ring-7]).
     fn choose_ring(&self, now: Time) -> Option<Vec<Member>> {
-        let own = self.options.member;
-        if let Route::Through(members) = self.laying.wished() {
+        let own = self.spine.options().member;
+        if let Route::Through(members) = self.ring.laying.wished() {
             return Some(self.leader_last(members.clone()));
         }
-        if *self.laying.wished() == Route::Star {
+        if *self.ring.laying.wished() == Route::Star {
             return None;
         }
-        let configuration = self.learner.eras().current();
+        let configuration = self.spine.learner().eras().current();
         let fit = |voter: &Voter| {
             let member = voter.member;
             let there = member == own || self.keeps_up(now, member);
-            there && !voter.auxiliary && !self.laying.is_benched(now, member)
+            there && !voter.auxiliary && !self.ring.laying.is_benched(now, member)
         };
         let members = configuration.members();
         let mut places: Vec<usize> = (0..members.len()).filter(|at| fit(&members[*at])).collect();
@@ -176,9 +176,12 @@ impl Node {
     /// Returns whether a follower is connected, receives proposals, and has recently reported that
     /// it holds what was decided a heartbeat ago.
     fn keeps_up(&self, now: Time, member: Member) -> bool {
-        let lately_us = LATELY_HEARTBEATS * self.options.heartbeat_ms * 1000;
-        let peer =
-            self.peers.peer(member.node).filter(|peer| peer.member == member && peer.connected);
+        let lately_us = LATELY_HEARTBEATS * self.spine.options().heartbeat_ms * 1000;
+        let peer = self
+            .spine
+            .peers()
+            .peer(member.node)
+            .filter(|peer| peer.member == member && peer.connected);
         peer.is_some_and(|peer| {
             let lately = peer.heard.is_some_and(|at| now.since_us(at) <= lately_us);
             lately && peer.level && self.is_asked(member)
@@ -188,8 +191,8 @@ impl Node {
     /// Returns the nodes through which votes travel while this node leads, this node last; empty if
     /// votes are sent directly.
     pub fn ring(&self) -> Vec<NodeId> {
-        let leads = self.leading.is_some();
-        let (_, members) = self.laying.laid();
+        let leads = self.spine.leading().is_some();
+        let (_, members) = self.ring.laying.laid();
         let members = members.iter().filter(|_| leads);
         members.map(|member| member.node).collect()
     }

@@ -2,12 +2,11 @@
 
 use alloc::vec::Vec;
 
-use super::Node;
+use crate::node::Node;
 use crate::{
     ballot::Ballot,
     effect::{Effect, Effects},
     explanation::End,
-    fitness::Fitness,
     lease::Lease,
     message::{Heartbeat, HeartbeatReply, Held, Message},
     node_id::NodeId,
@@ -24,82 +23,92 @@ impl Node {
     /// Records that `from` used this ballot, so that this node's next ballot is above it.
     /// [ballot-3] If its era is unknown here, the slot that began it is decided on another node and
     /// missing on this one.
-    pub(super) fn saw(&mut self, from: NodeId, ballot: Ballot) {
-        if ballot.era <= self.learner.eras().era() {
-            self.election.saw(ballot);
+    pub(in crate::node) fn saw(&mut self, from: NodeId, ballot: Ballot) {
+        if ballot.era <= self.spine.learner.eras().era() {
+            self.spine.election.saw(ballot);
         }
         self.saw_era(from, ballot);
     }
 
     /// Records only the era of a ballot: a ballot of a pre-vote does not use up its round.
     pub(super) fn saw_era(&mut self, from: NodeId, ballot: Ballot) {
-        if ballot.era > self.learner.eras().era() {
-            self.catchup.note_era(ballot.era, self.learner.decided_to(), from);
+        if ballot.era > self.spine.learner.eras().era() {
+            self.spine.catchup.note_era(ballot.era, self.spine.learner.decided_to(), from);
         }
     }
 
     /// Yields to another node's promised ballot, which ends this node's lower ballots.
     pub(super) fn yield_to(&mut self, now: Time, ballot: Ballot, effects: &mut Effects) {
         let lower = |own: Option<Ballot>| own.is_some_and(|own| own < ballot);
-        let leading = self.leading.as_ref().map(|leading| leading.ballot());
-        let trying = self.phase1.as_ref().map(|phase1| phase1.ballot);
+        let leading = self.spine.leading.as_ref().map(|leading| leading.ballot());
+        let trying = self.spine.phase1.as_ref().map(|phase1| phase1.ballot);
         if lower(leading) || lower(trying) {
             self.step_down(now, End::HigherBallot { ballot }, effects);
         }
-        self.election.end_pre_vote();
-        self.election.rearm(now);
+        self.spine.election.end_pre_vote();
+        self.spine.election.rearm(now);
     }
 
     /// Records that the leader of `ballot` is alive.
-    pub(super) fn follow_leader(&mut self, now: Time, ballot: Ballot, effects: &mut Effects) {
-        if ballot.node == self.options.member.node {
+    pub(in crate::node) fn follow_leader(
+        &mut self,
+        now: Time,
+        ballot: Ballot,
+        effects: &mut Effects,
+    ) {
+        if ballot.node == self.spine.options.member.node {
             return;
         }
         let lower = |own: Option<Ballot>| own.is_some_and(|own| own < ballot);
-        let leading = self.leading.as_ref().map(|leading| leading.ballot());
-        let trying = self.phase1.as_ref().map(|phase1| phase1.ballot);
+        let leading = self.spine.leading.as_ref().map(|leading| leading.ballot());
+        let trying = self.spine.phase1.as_ref().map(|phase1| phase1.ballot);
         if lower(leading) || lower(trying) {
             self.step_down(now, End::HigherBallot { ballot }, effects);
         }
-        if self.leading.is_some() || !self.election.heard(now, ballot) {
+        if self.spine.leading.is_some() || !self.spine.election.heard(now, ballot) {
             return;
         }
         // The leader is new, so the previous one will not answer outstanding requests.
-        for token in self.asked.fail() {
+        for token in self.reading.fail_requests() {
             effects.push(Effect::ReadFailed { token });
         }
-        if self.transfer.take().is_some() {
+        if self.handover.end() {
             effects.push(Effect::TransferEnded(Ok(ballot.node)));
         }
     }
 
     /// [decide-2] Decides the values that this node voted for in `ballot`, and requests the rest.
-    pub(super) fn follow(&mut self, ballot: Ballot, decided_to: Slot, effects: &mut Effects) {
-        if decided_to <= self.learner.decided_to() || self.leading.is_some() {
+    pub(in crate::node) fn follow(
+        &mut self,
+        ballot: Ballot,
+        decided_to: Slot,
+        effects: &mut Effects,
+    ) {
+        if decided_to <= self.spine.learner.decided_to() || self.spine.leading.is_some() {
             return;
         }
         let mut each = |range, value| effects.push(Effect::Decided { range, value });
-        let all = self.learner.follow(ballot, decided_to, &self.acceptor, &mut each);
-        self.acceptor.advance_floor(self.learner.decided_to());
+        let all = self.spine.learner.follow(ballot, decided_to, &self.spine.acceptor, &mut each);
+        self.spine.acceptor.advance_floor(self.spine.learner.decided_to());
         if !all {
-            self.catchup.note(decided_to, ballot.node);
+            self.spine.catchup.note(decided_to, ballot.node);
         }
     }
 
-    pub(super) fn on_decided(
+    pub(in crate::node) fn on_decided(
         &mut self,
         now: Time,
         ballot: Ballot,
         decided_to: Slot,
         effects: &mut Effects,
     ) {
-        if ballot >= self.acceptor.promised() && !self.pending.failed() {
+        if ballot >= self.spine.acceptor.promised() && !self.spine.pending.failed() {
             self.follow_leader(now, ballot, effects);
         }
         self.follow(ballot, decided_to, effects);
     }
 
-    pub(super) fn on_heartbeat(
+    pub(in crate::node) fn on_heartbeat(
         &mut self,
         now: Time,
         from: NodeId,
@@ -109,11 +118,11 @@ impl Node {
         self.saw(from, beat.ballot);
         self.follow(beat.ballot, beat.decided_to, effects);
         // [disk-9] A node that cannot vote does not keep a leader in office.
-        if self.pending.failed() {
+        if self.spine.pending.failed() {
             return;
         }
         let mut lease = Lease::default();
-        if beat.ballot >= self.acceptor.promised() {
+        if beat.ballot >= self.spine.acceptor.promised() {
             self.pauses.on_leader(beat.late_us);
             self.bear_pauses(now);
             self.follow_leader(now, beat.ballot, effects);
@@ -123,24 +132,24 @@ impl Node {
             let (all, quorum) = (beat.held_by_all, beat.held_by_quorum);
             self.note_held(Held { all, quorum });
         }
-        if self.voted.run().voted_to(beat.ballot) > beat.decided_to {
+        if self.spine.voted.run().voted_to(beat.ballot) > beat.decided_to {
             // The leader does not know of this node's latest votes: their report may be lost, and
             // after the last proposal no later report repeats it.
             self.report_run(effects);
         }
         let reply = HeartbeatReply {
             ballot: beat.ballot,
-            promised: self.acceptor.promised(),
+            promised: self.spine.acceptor.promised(),
             // [aux-1] An auxiliary reports nothing below the start of its log, but must report what
             // is above.
-            decided_to: self.learner.knows_to(),
+            decided_to: self.spine.learner.knows_to(),
             held_to: self.held_to(),
             kept_to: self.keeps_to(),
-            voted_to: self.voted.run().voted_to(beat.ballot),
+            voted_to: self.spine.voted.run().voted_to(beat.ballot),
             sent_to: beat.sent_to,
             read_round: beat.read_round,
             lease,
-            unfit: self.fitness != Fitness::Fit,
+            unfit: self.handover.is_unfit(),
             clock_ms: 0,
             group_ms: 0,
             late_us: self.pauses.worst_us(now),
@@ -149,7 +158,7 @@ impl Node {
     }
 
     /// [catch-1] Learns a decided value, with its bytes.
-    pub(super) fn on_learn(
+    pub(in crate::node) fn on_learn(
         &mut self,
         now: Time,
         range: SlotRange,
@@ -159,22 +168,22 @@ impl Node {
     ) {
         let hollow = value.has_bytes() && !held;
         let odd = range.len() > 1 && !value.may_span();
-        let news = range.contains(self.learner.decided_to());
-        if self.pending.failed() || hollow || odd || !news {
+        let news = range.contains(self.spine.learner.decided_to());
+        if self.spine.pending.failed() || hollow || odd || !news {
             return;
         }
         let mut range = range;
-        if let Some(leading) = &self.leading
-            && self.offload.is_out()
+        if let Some(leading) = &self.spine.leading
+            && self.devices.assigns_slots()
             && range.from >= leading.tally.next()
         {
             // [offload-10] The device will soon report the slots it assigned.
             return;
         }
-        if let Some(leading) = &self.leading {
+        if let Some(leading) = &self.spine.leading {
             // Followers take a leader's report of decisions as true for their votes in its ballot
             // ([decide-2]). So a decision learned elsewhere must equal the leader's own proposal.
-            let own = leading.tally.proposals_from(self.learner.decided_to()).next().copied();
+            let own = leading.tally.proposals_from(self.spine.learner.decided_to()).next().copied();
             let slot = range.from;
             match own.filter(|own| own.value == value) {
                 Some(own) => range.to = range.to.min(own.range.to),
@@ -182,23 +191,23 @@ impl Node {
             }
         }
         let mut each = |range, value| effects.push(Effect::Decided { range, value });
-        let Some(range) = self.learner.learn(range, value, &mut each) else {
+        let Some(range) = self.spine.learner.learn(range, value, &mut each) else {
             return;
         };
-        self.catchup.learned(range.len());
+        self.spine.catchup.learned(range.len());
         let record = self.append_about(range, Record::Decided { range, value }, effects);
         // If this closed a gap, the slots that the log holds after it were already on stable
         // storage.
-        self.pending.park_decided(record, self.learner.decided_to());
+        self.spine.pending.park_decided(record, self.spine.learner.decided_to());
         self.drop_decided();
     }
 
     /// [disk-8] Records that more slots decided before this process started cannot be read back.
-    pub(super) fn on_lost(&mut self, range: SlotRange) {
-        self.learner.lose(range, self.acceptor.floor());
+    pub(in crate::node) fn on_lost(&mut self, range: SlotRange) {
+        self.spine.learner.lose(range, self.spine.acceptor.floor());
     }
 
-    pub(super) fn on_catchup_request(
+    pub(in crate::node) fn on_catchup_request(
         &mut self,
         from: NodeId,
         wanted: SlotRange,
@@ -206,7 +215,7 @@ impl Node {
     ) {
         // [snap-3] Below its start the log does not count, whatever remains of it. Below the floor
         // everything is decided, and in the log unless lost.
-        let log_start = self.learner.log_start();
+        let log_start = self.spine.learner.log_start();
         if wanted.from < log_start && self.is_hollow() {
             // [aux-1] This node has no snapshot of the slots below either, so it does not answer.
             return;
@@ -215,7 +224,7 @@ impl Node {
             effects.send(from, Message::BelowStart { log_start });
             return;
         }
-        let here = SlotRange::new(log_start, self.acceptor.floor());
+        let here = SlotRange::new(log_start, self.spine.acceptor.floor());
         let range = wanted.intersect(here);
         if !range.is_empty() {
             effects.push(Effect::Serve { to: from, range });
@@ -223,34 +232,34 @@ impl Node {
     }
 
     /// Requests decided values that this node lacks.
-    pub(super) fn ask_for_missing(&mut self, now: Time, effects: &mut Effects) {
-        let decided_to = self.learner.decided_to();
-        let promised = self.acceptor.promised();
-        if promised.era > self.learner.eras().era() {
+    pub(in crate::node) fn ask_for_missing(&mut self, now: Time, effects: &mut Effects) {
+        let decided_to = self.spine.learner.decided_to();
+        let promised = self.spine.acceptor.promised();
+        if promised.era > self.spine.learner.eras().era() {
             // [ballot-3], [ballot-5] This node voted in an era that others had entered before it.
             // Its own ballots are below the promise, so it cannot announce that era to others. What
             // began the era is decided on another node.
-            self.catchup.note(decided_to.next(), promised.node);
+            self.spine.catchup.note(decided_to.next(), promised.node);
         }
         if self.needs_state() {
-            let leader = self.election.leader().unwrap_or(self.options.member.node);
-            return self.need_snapshot(now, leader, self.learner.log_start(), effects);
+            let leader = self.spine.election.leader().unwrap_or(self.spine.options.member.node);
+            return self.need_snapshot(now, leader, self.spine.learner.log_start(), effects);
         }
-        if self.pending.failed() || !self.is_behind() {
+        if self.spine.pending.failed() || !self.is_behind() {
             return;
         }
         let retry_us = self.catchup_retry_us();
-        let peers: Vec<NodeId> = self.peers.connected().collect();
-        let gap_to = self.learner.lost().first_to().unwrap_or(Slot(u64::MAX));
+        let peers: Vec<NodeId> = self.spine.peers.connected().collect();
+        let gap_to = self.spine.learner.lost().first_to().unwrap_or(Slot(u64::MAX));
         let gap_to = Some(gap_to.min(self.learns_to()));
-        let question = self.catchup.next(now, decided_to, gap_to, retry_us, &peers);
+        let question = self.spine.catchup.next(now, decided_to, gap_to, retry_us, &peers);
         if let Some((to, range)) = question {
             effects.slow.catchups += 1;
             effects.send(to, Message::CatchupRequest { range });
         }
     }
 
-    pub(super) fn catchup_retry_us(&self) -> u64 {
-        self.options.heartbeat_ms * 1000 * RETRY_HEARTBEATS
+    pub(in crate::node) fn catchup_retry_us(&self) -> u64 {
+        self.spine.options.heartbeat_ms * 1000 * RETRY_HEARTBEATS
     }
 }

@@ -2,16 +2,15 @@
 //! on stable storage at a phase-2 quorum, in groups of either class ([class-2], [last-1] to
 //! [last-4]).
 
-use super::Node;
+use crate::node::Node;
 use crate::{
     class::Class,
     configuration::Voter,
     effect::{Effect, Effects},
     flow::Peer,
     message::Message,
-    node_id::NodeId,
+    node_id::{Member, NodeId},
     quorum::Phase,
-    record::Record,
     slot::Slot,
     time::Time,
 };
@@ -19,26 +18,25 @@ use crate::{
 impl Node {
     /// Answers peers that wait for this node's disk, notifies this node's clients, and sends
     /// requests to other members.
-    pub(super) fn look_what_lasts(&mut self, now: Time, effects: &mut Effects) {
-        if self.lasting.is_idle() {
+    pub(in crate::node) fn look_what_lasts(&mut self, now: Time, effects: &mut Effects) {
+        if self.acks.lasting.is_idle() {
             return;
         }
         // [here-3] Clients wait only for commands, so missing bytes of streams delay none.
         let held_to = self.knows_to();
         // [last-1] This node does not report what it has lost or not written yet.
-        let here_to = held_to.min(self.pending.known_to());
-        let safe = |record| self.pending.is_durable(record);
-        if self.lasting.look(here_to, held_to, safe) {
+        let here_to = held_to.min(self.spine.pending().known_to());
+        let safe = |record| self.spine.pending().is_durable(record);
+        if self.acks.lasting.look(here_to, held_to, safe) {
             // The record's only new content is the restated decided prefix.
-            let ballot = self.acceptor.promised();
-            let record = self.pending.append(Record::Promise { ballot }, effects);
-            self.lasting.restates(record);
+            let record = self.spine.restate(effects);
+            self.acks.lasting.restates(record);
         }
-        while let Some(to) = self.lasting.next_answer(here_to) {
+        while let Some(to) = self.acks.lasting.next_answer(here_to) {
             effects.send(to, Message::LastingReply { to: here_to });
         }
         let to = self.lasts_to(here_to);
-        if self.lasting.is_news(to) {
+        if self.acks.lasting.is_news(to) {
             effects.push(Effect::Lasts { to });
         }
         self.ask_what_lasts(now, effects);
@@ -47,54 +45,59 @@ impl Node {
     /// [last-3] Returns the end of the slots that are durable in the group, as far as this node
     /// knows. `here_to` is the end of those durable on this node.
     fn lasts_to(&self, here_to: Slot) -> Slot {
-        let decided_to = self.learner.decided_to();
-        if self.pending.class() == Class::Durable {
+        let decided_to = self.spine.learner().decided_to();
+        if self.spine.pending().class() == Class::Durable {
             // [class-1] It was decided by votes on stable storage.
             return decided_to;
         }
-        let own = self.options.member;
+        let own = self.spine.options().member;
         let of = |voter: &Voter| match voter {
             // [trim-1] An auxiliary forgets slots that others have only in memory.
             voter if voter.auxiliary => Slot(0),
             voter if voter.member == own => here_to,
-            voter => self.lasting.said(voter.member),
+            voter => self.acks.lasting.said(voter.member),
         };
         // The configuration in force on this node is known to be recent enough only for slots below
         // `decided_to`.
-        let reached = self.learner.eras().current().reached(Phase::Two, of);
+        let reached = self.spine.learner().eras().current().reached(Phase::Two, of);
         reached.min(decided_to)
     }
 
     fn ask_what_lasts(&mut self, now: Time, effects: &mut Effects) {
         let retry_us = self.catchup_retry_us();
-        let Some(to) = self.lasting.question(now, retry_us) else {
+        let Some(to) = self.acks.lasting.question(now, retry_us) else {
             return;
         };
-        let configuration = self.learner.eras().current();
+        let configuration = self.spine.learner().eras().current();
         let lacks = |peer: &&Peer| {
             let counts = configuration.position(peer.member).is_some()
                 && !configuration.is_auxiliary(peer.member);
-            peer.connected && counts && self.lasting.said(peer.member) < to
+            peer.connected && counts && self.acks.lasting.said(peer.member) < to
         };
-        let asked = self.peers.iter().filter(lacks);
+        let asked = self.spine.peers().iter().filter(lacks);
         let asked = asked.map(|peer| peer.member.node);
         effects.send_all(asked, &Message::LastingRequest { to });
     }
 
+    /// [last-2] Notes a member's report that everything below `to` is on stable storage there.
+    pub(in crate::node) fn on_lasting_reply(&mut self, from: Member, to: Slot) {
+        self.acks.lasting.on_reply(from, to);
+    }
+
     /// Records that a peer waits until everything below `to` is on stable storage on this node.
-    pub(super) fn on_lasting_request(&mut self, from: NodeId, to: Slot) {
-        self.lasting.on_request(from, to);
+    pub(in crate::node) fn on_lasting_request(&mut self, from: NodeId, to: Slot) {
+        self.acks.lasting.on_request(from, to);
     }
 
     /// Returns the slot below which clients of this node were notified that everything is durable.
     pub fn lasting_to(&self) -> Slot {
-        self.lasting.told()
+        self.acks.lasting.told()
     }
 
     /// Returns whether a client or a peer waits for something that this node's log has not written
     /// yet.
     pub fn awaits_disk(&self) -> bool {
-        self.lasting.awaits_disk()
+        self.acks.lasting.awaits_disk()
     }
 }
 

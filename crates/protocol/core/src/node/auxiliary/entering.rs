@@ -8,7 +8,7 @@
 //! Any phase-2 quorum that goes on without that leader then includes one of them. For the same
 //! reason votes need not wait: a ballot that proposes has a quorum of such promises.
 
-use super::Node;
+use crate::node::Node;
 use crate::{ballot::Ballot, effect::Effects, node_id::NodeId, slot::Slot, time::Time};
 
 /// A requested promise that waits.
@@ -26,41 +26,41 @@ impl Node {
     ///
     /// An auxiliary may not know the number of an era. It must have decided everything below
     /// `from`, or have been notified that a quorum of full replicas holds it.
-    pub(super) fn may_enter(&self, ballot: Ballot, from: Slot) -> bool {
-        let known = self.learner.eras().era().max(self.acceptor.promised().era);
+    pub(in crate::node) fn may_enter(&self, ballot: Ballot, from: Slot) -> bool {
+        let known = self.spine.learner().eras().era().max(self.spine.acceptor().promised().era);
         let spared = self.is_auxiliary() || self.is_hollow();
-        let told = self.learner.decided_to().max(self.spared.held_to());
+        let told = self.spine.learner().decided_to().max(self.auxiliary.spared.held_to());
         ballot.era <= known || (spared && told >= from)
     }
 
     /// Makes a promise wait until this node has learned what it needs, from the candidate if
     /// necessary.
-    pub(super) fn wait_to_enter(&mut self, who: NodeId, ballot: Ballot, from: Slot) {
-        self.catchup.note(from, who);
-        if self.entry.is_none_or(|entry| entry.ballot < ballot) {
-            self.entry = Some(Entry { ballot, from });
+    pub(in crate::node) fn wait_to_enter(&mut self, who: NodeId, ballot: Ballot, from: Slot) {
+        self.spine.note_missing(from, who);
+        if self.auxiliary.entry.is_none_or(|entry| entry.ballot < ballot) {
+            self.auxiliary.entry = Some(Entry { ballot, from });
         }
     }
 
     /// Returns the end of the slots that this node must decide before it can make the waiting
     /// promise; slot 0 if none waits.
     pub(super) fn entry_from(&self) -> Slot {
-        self.entry.map_or(Slot(0), |entry| entry.from)
+        self.auxiliary.entry.map_or(Slot(0), |entry| entry.from)
     }
 
     /// Makes the waiting promise if that is allowed now.
-    pub(super) fn enter(&mut self, now: Time, effects: &mut Effects) {
-        let Some(Entry { ballot, from }) = self.entry else {
+    pub(in crate::node) fn enter(&mut self, now: Time, effects: &mut Effects) {
+        let Some(Entry { ballot, from }) = self.auxiliary.entry else {
             return;
         };
         // [decide-3] A restart that finds the promise in the log must find the decision there too.
         // If the decision is in this step's own records, the promise waits for the next step.
-        let decided_to = self.learner.decided_to();
-        if self.pending.restates(decided_to) < decided_to {
+        let decided_to = self.spine.learner().decided_to();
+        if self.spine.pending().restates(decided_to) < decided_to {
             return;
         }
         if self.may_enter(ballot, from) {
-            self.entry = None;
+            self.auxiliary.entry = None;
             self.on_phase1a(now, ballot.node, ballot, from, effects);
         }
     }

@@ -1,10 +1,9 @@
 //! A ring member's handling of its own votes and of other members' ([ring-2]–[ring-8]).
 
-use super::Node;
+use crate::node::Node;
 use crate::{
     ballot::Ballot,
     class::Class,
-    durable::statement::{Durable, Statement},
     effect::Effects,
     message::RingVote,
     node_id::{Member, NodeId},
@@ -15,7 +14,7 @@ use crate::{
 
 impl Node {
     /// [ring-1] Records the route of votes announced by the leader of `ballot`.
-    pub(super) fn on_lay(
+    pub(in crate::node) fn on_lay(
         &mut self,
         from: NodeId,
         ballot: Ballot,
@@ -25,12 +24,12 @@ impl Node {
     ) {
         let leader_last = members.last().is_none_or(|last| last.node == from);
         let sound = ballot.node == from && leader_last && members.len() <= RING_MAX;
-        let stale = ballot < self.acceptor.promised() || self.pending.failed();
-        if !sound || stale || !self.relay.lay(ballot, number, members) {
+        let stale = ballot < self.spine.acceptor().promised() || self.spine.pending().failed();
+        if !sound || stale || !self.ring.relay.lay(ballot, number, members) {
             return;
         }
-        let own = self.options.member;
-        if self.voted.run().ballot == ballot && !self.relay.spares(ballot, own) {
+        let own = self.spine.options().member;
+        if self.spine.voted().run().ballot == ballot && !self.ring.relay.spares(ballot, own) {
             // [ring-8] A member that voted silently now reports all its votes.
             self.report_run(effects);
         }
@@ -38,11 +37,16 @@ impl Node {
 
     /// Handles votes that travelled along a ring. They never contain a promise or a vote of this
     /// node ([ring-6]).
-    pub(super) fn on_ring_vote(&mut self, now: Time, vote: &RingVote, effects: &mut Effects) {
+    pub(in crate::node) fn on_ring_vote(
+        &mut self,
+        now: Time,
+        vote: &RingVote,
+        effects: &mut Effects,
+    ) {
         if vote.entries.len() > RING_MAX {
             return;
         }
-        let own = self.options.member;
+        let own = self.spine.options().member;
         if vote.ballot.node == own.node {
             // [ring-4] Each entry counts as if the member had sent it directly. This leader's own
             // acceptor votes itself.
@@ -51,56 +55,48 @@ impl Node {
             }
             return;
         }
-        if vote.ballot < self.acceptor.promised() {
+        if vote.ballot < self.spine.acceptor().promised() {
             return;
         }
-        if !self.relay.is_laid(vote.ballot) {
+        if !self.ring.relay.is_laid(vote.ballot) {
             // They travelled along a ring that this node does not know, or not any more.
             return effects.pass_on(vote.ballot.node, vote.clone());
         }
-        let class = self.pending.class();
-        self.relay.hear(now, own, vote, class);
-    }
-
-    /// Returns the end of this node's votes in the newest ballot, at the group's class.
-    pub(super) fn own_voted_to(&self) -> Slot {
-        match self.pending.class() {
-            Class::Volatile => self.voted.run().to,
-            Class::Durable => self.voted.run_durable_to(),
-        }
+        let class = self.spine.pending().class();
+        self.ring.relay.hear(now, own, vote, class);
     }
 
     /// Reports that this node's votes have grown: along the ring, directly, or not at all.
-    pub(super) fn report_news(&mut self, now: Time, effects: &mut Effects) {
-        let ballot = self.voted.run().ballot;
-        if !self.relay.is_laid(ballot) {
+    pub(in crate::node) fn report_news(&mut self, now: Time, effects: &mut Effects) {
+        let ballot = self.spine.voted().run().ballot;
+        if !self.ring.relay.is_laid(ballot) {
             return self.report_run(effects);
         }
-        self.relay.votes(now);
+        self.ring.relay.votes(now);
     }
 
     /// Reports that this node's votes are all on stable storage. In groups where in-memory votes
     /// count, a ring does not need that.
-    pub(super) fn report_durable(&mut self, now: Time, effects: &mut Effects) {
-        let laid = self.relay.is_laid(self.voted.run().ballot);
-        if !laid || self.pending.class() == Class::Durable {
+    pub(in crate::node) fn report_durable(&mut self, now: Time, effects: &mut Effects) {
+        let laid = self.ring.relay.is_laid(self.spine.voted().run().ballot);
+        if !laid || self.spine.pending().class() == Class::Durable {
             self.report_news(now, effects);
         }
     }
 
     /// Sends whatever is due on the ring.
-    pub(super) fn pass_on(&mut self, now: Time, effects: &mut Effects) {
-        let own = self.options.member;
-        let run = *self.voted.run();
-        let laid = self.relay.is_laid(run.ballot);
+    pub(in crate::node) fn pass_on(&mut self, now: Time, effects: &mut Effects) {
+        let own = self.spine.options().member;
+        let run = *self.spine.voted().run();
+        let laid = self.ring.relay.is_laid(run.ballot);
         let own_to = if laid { self.own_voted_to() } else { Slot(0) };
-        match self.relay.turn(now, own, own_to) {
+        match self.ring.relay.turn(now, own, own_to) {
             Say::Nothing => {}
             Say::Straight => self.report_run(effects),
             Say::Onward(next) => {
-                let bundle = self.relay.bundle();
+                let bundle = self.ring.relay.bundle();
                 let leader = bundle.ballot.node;
-                let there = self.peers.peer(next).is_some_and(|peer| peer.connected);
+                let there = self.spine.peers().peer(next).is_some_and(|peer| peer.connected);
                 let next = if there { next } else { leader };
                 let vote = self.own_statement().filter(|_| laid);
                 effects.speak_along(next, bundle, own, vote);
@@ -108,29 +104,14 @@ impl Node {
         }
     }
 
-    /// Returns the statement that this node may make now about its votes in the newest ballot.
-    pub(super) fn own_statement(&self) -> Option<Durable<Statement>> {
-        let run = self.voted.run();
-        self.pending.vote(run, self.voted.run_durable_to())
-    }
-
     /// [learn-1] Reports the votes of a member that has just gained weight; until then it voted
     /// silently.
-    pub(super) fn speak_up(&mut self, effects: &mut Effects) {
-        let run = self.voted.run();
-        let voted = run.from < run.to && run.ballot.node != self.options.member.node;
-        if self.told.is_heard_anew(self.is_heard()) && voted {
+    pub(in crate::node) fn speak_up(&mut self, effects: &mut Effects) {
+        let run = self.spine.voted().run();
+        let voted = run.from < run.to && run.ballot.node != self.spine.options().member.node;
+        if self.ring.is_heard_anew(self.is_heard()) && voted {
             self.report_run(effects);
         }
-    }
-
-    /// [learn-1] Returns whether this node's votes count; a node without weight votes silently. An
-    /// auxiliary may not know that it has weight ([aux-1]): it was notified of its role, or lacks
-    /// the log that would show it.
-    pub(super) fn is_heard(&self) -> bool {
-        let configuration = self.learner.eras().current();
-        let member = configuration.position(self.options.member).is_some();
-        member || self.is_auxiliary() || self.is_hollow()
     }
 }
 
