@@ -5,9 +5,9 @@ mod engaging;
 mod entering;
 mod sparing;
 
-use self::entering::Entry;
 use crate::{
     auxiliaries::{Engaging, Spared},
+    ballot::Ballot,
     node_set::NodeSet,
     slot::Slot,
     time::Time,
@@ -49,4 +49,12 @@ impl Auxiliary {
     pub(super) fn is_forgetting(&self) -> bool {
         self.spared.is_forgetting()
     }
+}
+
+/// A requested promise that waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Entry {
+    ballot: Ballot,
+    /// The candidate has decided everything below.
+    from: Slot,
 }

@@ -17,7 +17,7 @@ mod voting;
 
 use alloc::vec::Vec;
 
-use super::{Options, Recovered};
+use super::{options::Options, recovered::Recovered};
 use crate::{
     acceptor::Acceptor,
     ballot::Ballot,

@@ -1,13 +1,13 @@
 //! Serves clients that accept less than the group's class: it notifies them once a phase-2 quorum
 //! has their command in memory, before any disk has written it ([class-2], [less-1] to [less-3]).
 
-use crate::node::Node;
 use crate::{
     ballot::Ballot,
     configuration::Voter,
     effect::{Effect, Effects},
     flow::Peer,
     message::{Message, Question},
+    node::Node,
     node_id::{Member, NodeId},
     quorum::Phase,
     slot::{Slot, SlotRange},

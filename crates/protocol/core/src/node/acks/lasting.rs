@@ -2,13 +2,13 @@
 //! on stable storage at a phase-2 quorum, in groups of either class ([class-2], [last-1] to
 //! [last-4]).
 
-use crate::node::Node;
 use crate::{
     class::Class,
     configuration::Voter,
     effect::{Effect, Effects},
     flow::Peer,
     message::Message,
+    node::Node,
     node_id::{Member, NodeId},
     quorum::Phase,
     slot::Slot,

@@ -1,12 +1,12 @@
 //! Choice of the nodes that receive a leader's proposals; activation and bypass of auxiliaries
 //! ([aux-1]–[aux-4]).
 
-use crate::node::Node;
 use crate::{
     configuration::{Configuration, Voter},
     effect::Effects,
     explanation::Explanation,
     flow::Peer,
+    node::Node,
     node_id::Member,
     node_set::NodeSet,
     quorum::{MemberSet, Phase},

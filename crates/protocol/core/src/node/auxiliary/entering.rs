@@ -8,16 +8,9 @@
 //! Any phase-2 quorum that goes on without that leader then includes one of them. For the same
 //! reason votes need not wait: a ballot that proposes has a quorum of such promises.
 
+use super::Entry;
 use crate::node::Node;
 use crate::{ballot::Ballot, effect::Effects, node_id::NodeId, slot::Slot, time::Time};
-
-/// A requested promise that waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Entry {
-    ballot: Ballot,
-    /// The candidate has decided everything below.
-    from: Slot,
-}
 
 impl Node {
     /// [ballot-5] Returns whether this acceptor may promise this ballot, whose node has decided

@@ -6,10 +6,10 @@
 //! the slots below: it is *hollow*. It learns only the slots between those that full replicas hold
 //! and its own votes.
 
-use crate::node::Node;
 use crate::{
     effect::{Effect, Effects},
     message::Heartbeat,
+    node::Node,
     slot::Slot,
 };
 

@@ -1,7 +1,6 @@
 //! A member's side of its device: armed at a leader's request, fenced before the member's promise
 //! rises ([offload-5], [offload-8]–[offload-11]).
 
-use crate::node::Node;
 use crate::{
     ballot::Ballot,
     class::Class,
@@ -11,6 +10,7 @@ use crate::{
     fence::{Begin, Promise},
     leader::{Asked, Leading},
     message::Message,
+    node::Node,
     node_id::NodeId,
     record::Record,
     slot::{Slot, SlotRange},

@@ -4,7 +4,6 @@
 use alloc::vec::Vec;
 
 use super::fencing::FLOOR_PARTS;
-use crate::node::Node;
 use crate::{
     ballot::Ballot,
     class::Class,
@@ -14,6 +13,7 @@ use crate::{
     fence::Begin,
     leader::{Leading, set_of},
     message::Message,
+    node::Node,
     node_id::Member,
     offload::Stage,
     quorum::Phase,

@@ -3,13 +3,13 @@
 
 use alloc::vec::Vec;
 
-use crate::node::Node;
 use crate::{
     configuration::Voter,
     effect::Effects,
     explanation::Explanation,
     laying::Route,
     message::Message,
+    node::Node,
     node_id::{Member, NodeId},
     node_set::NodeSet,
     quorum::{MemberSet, Phase},

@@ -1,11 +1,11 @@
 //! A ring member's handling of its own votes and of other members' ([ring-2]–[ring-8]).
 
-use crate::node::Node;
 use crate::{
     ballot::Ballot,
     class::Class,
     effect::Effects,
     message::RingVote,
+    node::Node,
     node_id::{Member, NodeId},
     ring::{RING_MAX, Say},
     slot::Slot,

@@ -2,13 +2,13 @@
 
 use alloc::vec::Vec;
 
-use crate::node::Node;
 use crate::{
     ballot::Ballot,
     effect::{Effect, Effects},
     explanation::End,
     lease::Lease,
     message::{Heartbeat, HeartbeatReply, Held, Message},
+    node::Node,
     node_id::NodeId,
     record::Record,
     slot::{Slot, SlotRange},

@@ -2,10 +2,10 @@
 
 use alloc::vec::Vec;
 
-use crate::node::Node;
 use crate::{
     effect::{Effect, Effects},
     explanation::End,
+    node::Node,
     node_id::NodeId,
     reconfigure::Eras,
     slot::Slot,

@@ -3,7 +3,6 @@
 
 use alloc::vec::Vec;
 
-use crate::node::Node;
 use crate::{
     configuration::Configuration,
     effect::{Effect, Effects},
@@ -12,6 +11,7 @@ use crate::{
     leader::{Asked, Stage, set_of},
     lease::Lease,
     message::{Heartbeat, HeartbeatReply, Held, Message},
+    node::Node,
     node_id::Member,
     quorum::{MemberSet, Phase},
     reads::Reader,

@@ -1,10 +1,10 @@
 //! Steps that a leader takes on its own: the move into a new era, and a transfer.
 
-use crate::node::Node;
 use crate::{
     effect::Effects,
     explanation::{Campaign, End},
     leader::{Asked, Stage, split_among},
+    node::Node,
     node_id::Member,
     quorum::Phase,
     slot::Slot,

@@ -1,6 +1,5 @@
 //! Phase 1 of this node's own ballots, from the choice of a ballot to the first proposal in it.
 
-use crate::node::Node;
 use crate::{
     ballot::Ballot,
     effect::{Alarm, Effects},
@@ -8,6 +7,7 @@ use crate::{
     leader::{Asked, Inherited, Leading, Phase1, Stage},
     learner::Tally,
     message::{Message, Phase1b},
+    node::Node,
     node_id::Member,
     record::Record,
     time::Time,

@@ -2,7 +2,6 @@
 
 use alloc::vec::Vec;
 
-use crate::node::Node;
 use crate::{
     class::Class,
     configuration::Configuration,
@@ -11,6 +10,7 @@ use crate::{
     leader::Leading,
     learner::Proposal,
     message::{Message, Phase2a, Phase2b},
+    node::Node,
     node_id::{Member, NodeId},
     quorum::MemberSet,
     slot::Slot,

@@ -2,7 +2,6 @@
 
 use alloc::vec::Vec;
 
-use crate::node::Node;
 use crate::{
     acceptor::Acceptor,
     ballot::{Ballot, Era},
@@ -12,6 +11,7 @@ use crate::{
     flow::Peer,
     leader::{Asked, Leading, Phase1},
     message::Held,
+    node::Node,
     node_id::NodeId,
     reconfigure::Eras,
     record::{HardState, RecordSeq},

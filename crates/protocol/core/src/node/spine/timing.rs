@@ -1,12 +1,12 @@
 //! Actions triggered by time alone: heartbeats, timeouts, elections ([live-1]–[live-4]).
 
-use crate::node::Node;
 use crate::{
     ballot::Ballot,
     effect::{Effect, Effects, Refusal},
     explanation::{Campaign, End, Explanation},
     leader::{Asked, Stage, set_of},
     message::Message,
+    node::Node,
     node_id::{Member, NodeId},
     quorum::Phase,
     slot::Slot,

@@ -1,6 +1,5 @@
 //! Responses to proposers: promises, votes, and their release once they are safe.
 
-use crate::node::Node;
 use crate::{
     acceptor::Refused,
     ballot::Ballot,
@@ -8,6 +7,7 @@ use crate::{
     durable::statement::{Durable, Statement},
     effect::{Alarm, Effect, Effects},
     message::{Message, Phase1b, Phase2a},
+    node::Node,
     node_id::NodeId,
     record::{Record, RecordSeq},
     slot::{Slot, SlotRange},
