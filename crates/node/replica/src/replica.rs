@@ -8,7 +8,7 @@
 //! Each part owns its state, and borrows what it needs of the others for one call. The parts are
 //! joined here. Each source of input has a file of its own: peers' frames (`ingress`), effects of
 //! the core (`egress`), completions of the disk (`disk`), and clients' requests (`requests`).
-//! `witness` has other nodes' statements about their logs, `report` the status of the replica, and
+//! `rollback` has other nodes' statements about their logs, `report` the status of the replica, and
 //! `start` and `ending` its start and end.
 
 mod differing;
@@ -20,10 +20,10 @@ mod levels;
 mod members;
 mod report;
 pub(crate) mod requests;
+mod rollback;
 mod scrub;
 mod start;
 mod streams;
-mod witness;
 
 use quorate_core::{
     ballot::Era,
@@ -36,11 +36,11 @@ use quorate_core::{
     slot::{Slot, SlotRange},
     time::Time,
     value::Value,
-    witness::{Memory, RollbackDetector},
 };
 use quorate_log::disk::{Disk, DiskError};
 use quorate_tuner::Setting;
 
+use self::rollback::Rollback;
 use crate::{
     applying::{Applying, applier::Listeners},
     backup::Held,
@@ -96,15 +96,7 @@ pub struct Replica<D: Disk, S: StateMachine> {
     window_slots: u64,
     protocol: Protocol,
     peers: Peers,
-    /// Statements of other nodes about their logs.
-    witness: RollbackDetector,
-    /// Reminders for nodes that just connected ([lie-3]).
-    reminders: Vec<(NodeId, Memory)>,
-    /// Earlier statement of this node that its log does not fulfil ([lie-5]).
-    fell_behind: Option<Memory>,
-    /// End of the slots that were searched for names assigned by a later process of this node
-    /// ([lie-7]).
-    names_seen_to: Slot,
+    rollback: Rollback,
     // Parts on the path of a command.
     proposing: Proposing,
     contents: Contents,

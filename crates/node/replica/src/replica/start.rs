@@ -10,14 +10,13 @@ use quorate_core::{
     slot::{Slot, SlotRange},
     time::Time,
     value::Value,
-    witness::RollbackDetector,
 };
 use quorate_log::disk::Disk;
 use quorate_log::{Log, Recovery};
 use quorate_stream::store::{Layout, Place, Store, StoreError, StoreLimits};
 use quorate_tuner::{Bounds, Setting, Settings};
 
-use super::{Replica, differing, scrub::since};
+use super::{Replica, differing, rollback::Rollback, scrub::since};
 use crate::{
     applying::{Applying, applier::Applier, membership::Membership},
     catching_up::CatchingUp,
@@ -163,10 +162,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             window_slots: options.window_slots,
             protocol: Protocol::new(Node::new(node_options, recovered)),
             peers: Peers::new(now, options.addresses, doubt),
-            witness: RollbackDetector::default(),
-            reminders: Vec::new(),
-            fell_behind: None,
-            names_seen_to: Slot(0),
+            rollback: Rollback::default(),
             proposing: Proposing::new(now, origin, command_bytes_max, limits.forwarded_bytes),
             contents: Contents::new(limits.payload_bytes, limits.recent_bytes, runs, fetch_ms),
             storing: Storing::new(now, log, &limits),

@@ -3,13 +3,27 @@
 
 use quorate_core::{
     node_id::{Member, NodeId},
-    witness::{Memory, Written},
+    slot::Slot,
+    witness::{Memory, RollbackDetector, Written},
 };
 use quorate_log::disk::Disk;
 use quorate_wire::{Frame, Lane};
 
 use super::Replica;
 use crate::{outbox::Outbox, plane::Plane, service::StateMachine};
+
+/// Evidence that a log was set back: of other nodes' logs, and of this node's own.
+#[derive(Debug, Default)]
+pub(super) struct Rollback {
+    /// Statements of other nodes about their logs.
+    detector: RollbackDetector,
+    /// Reminders to be sent to nodes that just connected ([lie-3]).
+    reminders: Vec<(NodeId, Memory)>,
+    /// Earlier statement of this node that its log does not fulfil ([lie-5]).
+    fell_behind: Option<Memory>,
+    /// Names given by a later process of this node were searched for below this slot ([lie-7]).
+    names_seen_to: Slot,
+}
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// [lie-1] Returns the end of this node's log for frames; 0, which states nothing, while a node
@@ -25,15 +39,15 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// connections, which is sent before anything else.
     pub(super) fn meet(&mut self, member: Member, boot: u32) {
         self.forget_strangers();
-        let memory = self.witness.meet(member, boot);
+        let memory = self.rollback.detector.meet(member, boot);
         if self.rising.may_remind(member.node) && memory != Memory::default() {
-            self.reminders.push((member.node, memory));
+            self.rollback.reminders.push((member.node, memory));
         }
     }
 
     /// Sends the reminders that are due.
     pub(super) fn remind(&mut self, plane: &mut dyn Plane) {
-        for (node, memory) in std::mem::take(&mut self.reminders) {
+        for (node, memory) in std::mem::take(&mut self.rollback.reminders) {
             let mut out = Outbox::new(self.member, plane, &mut self.counters);
             out.send(node, Lane::Control, &Frame::Recalled(memory));
         }
@@ -46,23 +60,23 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             return true;
         }
         self.forget_strangers();
-        let Err(memory) = self.witness.hear(from, to) else {
+        let Err(memory) = self.rollback.detector.hear(from, to) else {
             return true;
         };
         self.counters.frames_mismatched += 1;
-        self.reminders.push((from.node, memory));
+        self.rollback.reminders.push((from.node, memory));
         self.remind(plane);
         false
     }
 
     fn forget_strangers(&mut self) {
         let (peers, table) = (&self.peers, self.applying.membership().table());
-        self.witness.keep(|node| peers.has(node) || table.known(node).is_some());
+        self.rollback.detector.keep(|node| peers.has(node) || table.known(node).is_some());
     }
 
     /// [lie-3] Returns what this node remembers about another node's log and starts.
     pub fn recall(&self, node: NodeId) -> Memory {
-        self.witness.recall(node)
+        self.rollback.detector.recall(node)
     }
 
     /// Returns the log end and start of this node's folder, as far as this process knows.
@@ -87,7 +101,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// folder is an old copy, whether or not a node remembers its log.
     pub(super) fn look_for_later_names(&mut self) {
         let applied_to = self.applying.applied_to();
-        if std::mem::replace(&mut self.names_seen_to, applied_to) == applied_to {
+        if std::mem::replace(&mut self.rollback.names_seen_to, applied_to) == applied_to {
             return;
         }
         let node = self.member.node;
@@ -109,8 +123,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let own = self.own_memory();
         // [lie-4] The next process asks again, and refuses to start if that is still remembered.
         let passed = if own.may_pass(remembered) { remembered } else { own };
-        let before = self.fell_behind.unwrap_or(own);
-        self.fell_behind = Some(before.max(passed));
+        let before = self.rollback.fell_behind.unwrap_or(own);
+        self.rollback.fell_behind = Some(before.max(passed));
         self.fail_storage(format!(
             "the disk lost the end of it, or the folder is an old copy: {why}. Restart this node: it \
              will learn without a vote"
@@ -120,6 +134,6 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// Returns the statement about its log that this node cannot fulfil. The next process is
     /// another incarnation, which the folder must record durably.
     pub fn take_fell_behind(&mut self) -> Option<Memory> {
-        self.fell_behind.take()
+        self.rollback.fell_behind.take()
     }
 }
