@@ -1,7 +1,13 @@
-//! Other programs: run, shown, judged by their exit code.
+//! Other programs: run, shown, judged by their exit code. Cargo and the folders of this workspace.
+//!
+//! It has no dependencies, so that `cargo xtask` starts soon in a fresh checkout.
+#![forbid(unsafe_code)]
+#![allow(clippy::print_stdout, reason = "it shows what it runs")]
 
-use quorate_testbed::run;
-pub(crate) use quorate_testbed::run::has;
+pub mod programs;
+
+pub use programs::has;
+
 use std::{
     env, fmt,
     path::{Path, PathBuf},
@@ -11,7 +17,14 @@ use std::{
 
 /// Why a task failed.
 #[derive(Debug)]
-pub(crate) struct Failed(pub(crate) String);
+pub struct Failed(pub String);
+
+impl Failed {
+    /// Names the file of an error.
+    pub fn at<E: fmt::Display>(path: &Path) -> impl Fn(E) -> Self {
+        move |error| Self(format!("{}: {error}", path.display()))
+    }
+}
 
 impl fmt::Display for Failed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -26,30 +39,30 @@ impl From<std::io::Error> for Failed {
 }
 
 /// The folder of the workspace.
-pub(crate) fn root() -> PathBuf {
+pub fn root() -> PathBuf {
     let own = Path::new(env!("CARGO_MANIFEST_DIR"));
-    own.parent().unwrap_or(own).to_owned()
+    own.ancestors().nth(3).unwrap_or(own).to_owned()
 }
 
 /// Folder of all build output.
-pub(crate) fn target() -> PathBuf {
+pub fn target() -> PathBuf {
     env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }
 
 /// A program of this workspace, built for release.
-pub(crate) fn release(name: &str) -> PathBuf {
+pub fn release(name: &str) -> PathBuf {
     target().join("release").join(name)
 }
 
 /// Returns the program in the requested profile: `release`, or that of `cargo test` with
 /// `QUORATE_PROFILE=dev`, where everything is built already.
-pub(crate) fn program(name: &str) -> PathBuf {
+pub fn program(name: &str) -> PathBuf {
     let folder = if is_dev() { "debug" } else { "release" };
     target().join(folder).join(name)
 }
 
 /// Returns cargo's profile arguments for [`program`].
-pub(crate) fn profile() -> &'static [&'static str] {
+pub fn profile() -> &'static [&'static str] {
     if is_dev() { &[] } else { &["--release"] }
 }
 
@@ -58,18 +71,18 @@ fn is_dev() -> bool {
 }
 
 /// Builds both programs for [`program`].
-pub(crate) fn build_programs() -> Result<(), Failed> {
+pub fn build_programs() -> Result<(), Failed> {
     let words = ["build", "--quiet", "--bin", "quorate", "--bin", "quorate-tools"];
     cargo(&[&words, profile()].concat())
 }
 
 /// Runs cargo in the workspace.
-pub(crate) fn cargo(words: &[&str]) -> Result<(), Failed> {
+pub fn cargo(words: &[&str]) -> Result<(), Failed> {
     cargo_with(words, &[])
 }
 
 /// Runs cargo with more environment.
-pub(crate) fn cargo_with(words: &[&str], variables: &[(&str, &str)]) -> Result<(), Failed> {
+pub fn cargo_with(words: &[&str], variables: &[(&str, &str)]) -> Result<(), Failed> {
     let program = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(program);
     command.args(words).envs(variables.iter().copied()).current_dir(root());
@@ -77,7 +90,7 @@ pub(crate) fn cargo_with(words: &[&str], variables: &[(&str, &str)]) -> Result<(
 }
 
 /// Runs any program; what it prints is shown.
-pub(crate) fn run(program: &Path, words: &[&str]) -> Result<(), Failed> {
+pub fn run(program: &Path, words: &[&str]) -> Result<(), Failed> {
     let mut command = Command::new(program);
     command.args(words).current_dir(root());
     let name = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -85,7 +98,7 @@ pub(crate) fn run(program: &Path, words: &[&str]) -> Result<(), Failed> {
 }
 
 /// Runs a command that has a line to be shown by.
-pub(crate) fn judge(mut command: Command, line: &str) -> Result<(), Failed> {
+pub fn judge(mut command: Command, line: &str) -> Result<(), Failed> {
     println!("$ {line}");
     let begin = Instant::now();
     let status = command.status().map_err(|error| Failed(format!("{line}: {error}")))?;
@@ -94,19 +107,19 @@ pub(crate) fn judge(mut command: Command, line: &str) -> Result<(), Failed> {
 }
 
 /// Returns a program's output; an error contains all its output.
-pub(crate) fn read(command: &mut Command) -> Result<String, Failed> {
-    Ok(run::read(command)?)
+pub fn read(command: &mut Command) -> Result<String, Failed> {
+    Ok(programs::read(command)?)
 }
 
 /// Copies a folder to where there is none, so that it can be changed.
-pub(crate) fn copy_folder(from: &Path, to: &Path) -> Result<(), Failed> {
+pub fn copy_folder(from: &Path, to: &Path) -> Result<(), Failed> {
     let mut command = Command::new("cp");
     read(command.args(["-R", "--no-preserve=mode"]).arg(from).arg(to))?;
     Ok(())
 }
 
 /// Says what is not done, and why; with `QUORATE_NO_SKIPS=true` everything must be there.
-pub(crate) fn skip(what: &str, why: &str) -> Result<(), Failed> {
+pub fn skip(what: &str, why: &str) -> Result<(), Failed> {
     println!("SKIPPED {what}: {why}");
     if env::var("QUORATE_NO_SKIPS").is_ok_and(|value| value == "true") {
         return Err(Failed(format!("{what} was skipped, and nothing may be: {why}")));

@@ -2,10 +2,10 @@
 //! run.
 
 mod cluster;
-mod core;
+pub(crate) mod core;
 mod devices;
 mod kv;
-mod log;
+pub(crate) mod log;
 mod pipeline;
 mod recycled;
 mod replace;
@@ -18,8 +18,6 @@ use std::{
     process::Command,
 };
 
-pub(crate) use self::core::{CASES as CORE_CASES, instructions_per_step};
-pub(crate) use self::log::{Commits, commits};
 use serde::Serialize;
 
 use crate::shell::{Failed, read, root};

@@ -3,7 +3,7 @@
 //!
 //! The suites are their authors' and not part of this tree: they are fetched, in pinned versions,
 //! as the packages that the registries of their languages have, and run unchanged.
-//! `xtask/clients/suites.toml` says which of their files are run, and which of their tests are out
+//! `crates/proof/trials/clients/suites.toml` says which of their files are run, and which of their tests are out
 //! of scope or get another answer here on purpose. Any other test that fails, fails the task.
 
 mod go;
@@ -26,7 +26,7 @@ use crate::{
 };
 
 /// Expected results of the tests.
-pub(crate) const LIST: &str = "xtask/clients/suites.toml";
+pub(crate) const LIST: &str = "crates/proof/trials/clients/suites.toml";
 
 /// A test suite.
 struct Suite {
@@ -141,7 +141,7 @@ impl Report {
         unit
     }
 
-    /// Parses the output of the programs in `xtask/clients/suites`: a line of JSON for each test,
+    /// Parses the output of the programs in `crates/proof/trials/clients/suites`: a line of JSON for each test,
     /// and an empty line at the end.
     fn of_lines(task: &Task<'_>, text: String) -> Result<Self, Failed> {
         // A suite that did not start has none.
@@ -184,5 +184,5 @@ fn folder(name: &str) -> Result<PathBuf, Failed> {
 
 /// A file that the suites are given.
 fn ours(name: &str) -> PathBuf {
-    root().join("xtask/clients/suites").join(name)
+    root().join("crates/proof/trials/clients/suites").join(name)
 }

@@ -127,7 +127,7 @@ fn python(what: &str, file: &str, ports: &[u16]) -> Result<(), Failed> {
     if !python.is_file() {
         return skip(what, "not installed; ./setup does it (pip: redis)");
     }
-    let file = root().join("xtask/clients").join(file);
+    let file = root().join("crates/proof/trials/clients").join(file);
     script(Command::new(python).arg(file), ports)
 }
 
@@ -148,7 +148,7 @@ fn node(what: &str, file: &str, packages: &[&str], ports: &[u16]) -> Result<(), 
     }
     // Modules are looked up in the script's folder.
     let copy = modules.join(file);
-    fs::copy(root().join("xtask/clients").join(file), &copy)?;
+    fs::copy(root().join("crates/proof/trials/clients").join(file), &copy)?;
     script(Command::new("node").arg(copy), ports)
 }
 
@@ -160,7 +160,7 @@ fn redisson(ports: &[u16]) -> Result<(), Failed> {
     }
     let libraries = format!("{}/*", folder.join("lib").display());
     let classes = folder.join("classes");
-    let source = root().join("xtask/clients/redisson/Locks.java");
+    let source = root().join("crates/proof/trials/clients/redisson/Locks.java");
     let mut compile = Command::new("javac");
     compile.args(["-cp", &libraries, "-d"]).arg(&classes).arg(source);
     read(&mut compile)?;

@@ -148,14 +148,22 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
         "test",
         "--quiet",
         "--package",
-        "xtask",
+        "quorate-trials",
         "--features",
         "disks",
         "--bin",
         "quorate-disk",
     ])?;
-    let words =
-        ["build", "--quiet", "--package", "xtask", "--features", "disks", "--bin", "quorate-disk"];
+    let words = [
+        "build",
+        "--quiet",
+        "--package",
+        "quorate-trials",
+        "--features",
+        "disks",
+        "--bin",
+        "quorate-disk",
+    ];
     cargo(&[&words, shell::profile()].concat())?;
     Checker::build()?;
     let checker = Checker::find();

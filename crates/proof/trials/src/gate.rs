@@ -6,7 +6,12 @@
 use std::{collections::BTreeMap, fmt::Write as _, fs, path::Path, process::Command};
 
 use crate::{
-    bench::{self, Commits, build, float, instructions_per_step},
+    bench::{
+        build,
+        core::{CASES, instructions_per_step},
+        float,
+        log::{Commits, commits},
+    },
     instructions::{Calls, Counter},
     shell::{Failed, read, root},
 };
@@ -29,7 +34,7 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
         ["--bless", reason] if !reason.trim().is_empty() => Some(reason.trim()),
         _ => return Err(Failed(USAGE.to_owned())),
     };
-    let file = root().join("xtask/baseline.txt");
+    let file = root().join("crates/proof/trials/baseline.txt");
     let text = fs::read_to_string(&file).unwrap_or_default();
     let old = parse(&text)?;
     let (now, skipped) = measure()?;
@@ -47,7 +52,7 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
         return Ok(());
     }
     Err(Failed(format!(
-        "{faults} counts differ from xtask/baseline.txt. If that is meant, better counts included: \
+        "{faults} counts differ from crates/proof/trials/baseline.txt. If that is meant, better counts included: \
          cargo xtask gate --bless \"why\", and commit the file with the change"
     )))
 }
@@ -102,7 +107,7 @@ fn commit_counts(
 ) -> Result<(), Failed> {
     for driver in ["memory", "file", "uring"] {
         let words = ["--driver", driver, "--records", "1000", "--depth", "1"];
-        let done: Commits = match bench::commits(program, &words) {
+        let done: Commits = match commits(program, &words) {
             Ok(done) => done,
             Err(Failed(why)) if driver == "uring" => {
                 skipped.push(format!("uring: {}", why.lines().last().unwrap_or_default()));
@@ -130,7 +135,7 @@ fn instructions(
     counts: &mut Counts,
 ) -> Result<(), Failed> {
     let kind = counter.name();
-    for (case, _) in bench::CORE_CASES {
+    for (case, _) in CASES {
         let each = instructions_per_step(counter, step, case)?;
         counts.insert(format!("{kind} core.{case}"), each);
     }
@@ -207,7 +212,9 @@ fn parse(text: &str) -> Result<Counts, Failed> {
         .map(|line| {
             let pair = line.split_once(" = ");
             let pair = pair.and_then(|(name, count)| Some((name.to_owned(), count.parse().ok()?)));
-            pair.ok_or_else(|| Failed(format!("xtask/baseline.txt: {line:?} is no count")))
+            pair.ok_or_else(|| {
+                Failed(format!("crates/proof/trials/baseline.txt: {line:?} is no count"))
+            })
         })
         .collect()
 }
@@ -266,7 +273,7 @@ mod tests {
 
     #[test]
     fn the_committed_baseline_can_be_read() {
-        let text = fs::read_to_string(root().join("xtask/baseline.txt")).unwrap();
+        let text = fs::read_to_string(root().join("crates/proof/trials/baseline.txt")).unwrap();
         let counts = parse(&text).unwrap();
         assert_eq!(counts.get("exact log.memory.writes_per_commit"), Some(&1.0));
         assert_eq!(counts.get("exact log.memory.flushes_per_commit"), Some(&1.0));

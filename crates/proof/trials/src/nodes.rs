@@ -14,7 +14,7 @@ use quorate_testbed::{
 
 use crate::shell::{self, Failed};
 
-const PREFIX: &str = "quorate-xtask-";
+const PREFIX: &str = "quorate-trials-";
 
 /// Flags for small segments: logs are trimmed soon, and newcomers get snapshots.
 pub(crate) const SMALL_LOGS: [&str; 8] =

@@ -1,7 +1,7 @@
 //! Redis' own test suite against a fresh cluster of three: `cargo xtask redis-suite`.
 //!
 //! The suite is Redis' and not part of this tree: it is fetched as a source package, and run
-//! unchanged but for one line that reads `xtask/redis/quorate.tcl`. `xtask/redis/suite.toml` says
+//! unchanged but for one line that reads `crates/proof/trials/redis/quorate.tcl`. `crates/proof/trials/redis/suite.toml` says
 //! which units and tags are tried, which tests ask for what is out of scope, and which get another
 //! answer here on purpose, each with the reason. Any other test that fails, fails the task; one
 //! that is on the list and passes is reported.
@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// Expected results of the tests.
-pub(crate) const LIST: &str = "xtask/redis/suite.toml";
+pub(crate) const LIST: &str = "crates/proof/trials/redis/suite.toml";
 
 const USAGE: &str = "redis-suite [--source FOLDER] [--store lsm|memory] [UNIT…]";
 
@@ -102,7 +102,7 @@ fn one(source: &Path, unit: &str, port: u16, known: &Known) -> Result<String, Fa
         .args(["--timeout", "300"])
         .current_dir(source)
         .env("TERM", "dumb")
-        .env("QUORATE_SUITE", root().join("xtask/redis/quorate.tcl"))
+        .env("QUORATE_SUITE", root().join("crates/proof/trials/redis/quorate.tcl"))
         .output()
         .map_err(|error| Failed(format!("tclsh: {error}")))?;
     // Its exit code says that tests failed, which is judged here.

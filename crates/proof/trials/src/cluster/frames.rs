@@ -78,7 +78,8 @@ fn one(network: &Network, device: &str, seed: u64) -> Result<(), Failed> {
         "eth0",
         "--plane-trusted",
     ];
-    let mut nodes = Nodes::in_network(&nodes::program(), "quorate-xtask-", network, NODES, &flags)?;
+    let mut nodes =
+        Nodes::in_network(&nodes::program(), "quorate-trials-", network, NODES, &flags)?;
     nodes.wait_until_all_ready()?;
     gives(&nodes)?;
     let load = Load::start(&nodes)?;

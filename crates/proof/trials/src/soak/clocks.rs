@@ -43,7 +43,7 @@ pub(super) struct Clocks {
 impl Clocks {
     /// Compiles the library into this folder.
     pub(super) fn build(place: &Path) -> Result<Self, Failed> {
-        let source = shell::root().join("xtask/src/soak/shift.c");
+        let source = shell::root().join("crates/proof/trials/src/soak/shift.c");
         let library = place.join("shift.so");
         let mut command = Command::new("cc");
         command.args(["-O2", "-Wall", "-shared", "-fPIC", "-o"]).args([&library, &source]);
