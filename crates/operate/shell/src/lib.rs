@@ -70,10 +70,25 @@ fn is_dev() -> bool {
     env::var_os("QUORATE_PROFILE").is_some_and(|profile| profile == "dev")
 }
 
+/// Builds both programs for [`release`]; nothing is printed on standard output.
+pub fn build_release() -> Result<(), Failed> {
+    eprintln!("building quorate");
+    let words = ["build", "--release", "--quiet", "--bin", "quorate", "--bin", "quorate-tools"];
+    read(&mut cargo_command(&words)).map(drop)
+}
+
 /// Builds both programs for [`program`].
 pub fn build_programs() -> Result<(), Failed> {
     let words = ["build", "--quiet", "--bin", "quorate", "--bin", "quorate-tools"];
     cargo(&[&words, profile()].concat())
+}
+
+/// Returns a command of cargo in the workspace.
+pub fn cargo_command(words: &[&str]) -> Command {
+    let program = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(program);
+    command.args(words).current_dir(root());
+    command
 }
 
 /// Runs cargo in the workspace.
@@ -83,9 +98,8 @@ pub fn cargo(words: &[&str]) -> Result<(), Failed> {
 
 /// Runs cargo with more environment.
 pub fn cargo_with(words: &[&str], variables: &[(&str, &str)]) -> Result<(), Failed> {
-    let program = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(program);
-    command.args(words).envs(variables.iter().copied()).current_dir(root());
+    let mut command = cargo_command(words);
+    command.envs(variables.iter().copied());
     judge(command, &format!("cargo {}", words.join(" ")))
 }
 

@@ -20,7 +20,7 @@ use std::{
 
 use serde::Serialize;
 
-use crate::shell::{Failed, read, root};
+use crate::shell::{Failed, cargo_command, read};
 
 const USAGE: &str = "bench [cluster|core|device|log|kv|pipeline|recycled|replace|snapshots [one|behind|lsm]|sustained] [--quick] [--json]";
 
@@ -71,17 +71,16 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
 /// Builds a benchmark for release and says where it is; cargo's progress goes to standard error.
 pub(crate) fn build(package: &str, bench: &str) -> Result<PathBuf, Failed> {
     eprintln!("building {package}'s {bench}");
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let words = ["bench", "--no-run", "--quiet", "--package", package, "--bench", bench];
-    let mut command = Command::new(cargo);
-    command.args(words).arg("--message-format=json");
+    let mut command = cargo_command(&words);
+    command.arg("--message-format=json");
     // What is measured is built as Cargo.toml says, whatever `.ci/run` does to build faster.
     for (name, _) in std::env::vars_os() {
         if name.as_encoded_bytes().starts_with(b"CARGO_PROFILE_") {
             command.env_remove(name);
         }
     }
-    let text = read(command.current_dir(root()))?;
+    let text = read(&mut command)?;
     let path =
         text.split("\"executable\":\"").skip(1).filter_map(|rest| rest.split('"').next()).last();
     path.map(PathBuf::from).ok_or_else(|| Failed(format!("cargo does not say where {bench} is")))
@@ -101,13 +100,6 @@ pub(crate) fn number(numbers: &[(String, u64)], name: &str) -> Result<u64, Faile
     found
         .map(|(_, value)| *value)
         .ok_or_else(|| Failed(format!("a benchmark does not tell its {name}")))
-}
-
-/// The middle one.
-pub(crate) fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
 /// A count as a number that can be divided.

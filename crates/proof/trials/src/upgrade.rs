@@ -4,7 +4,7 @@
 //! folder and leave it as it is.
 
 use std::{
-    env, fs, io,
+    fs, io,
     path::{Path, PathBuf},
     process::{Command, Stdio},
     time::Instant,
@@ -155,11 +155,9 @@ pub(crate) fn old_program(revision: &str) -> Result<PathBuf, Failed> {
         return Err(Failed(format!("the sources of {name} cannot be unpacked")));
     }
     let built_in = folder.join("target");
-    let program = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let status = Command::new(program)
+    let status = shell::cargo_command(&["build", "--quiet", "--bin", "quorate"])
         .current_dir(&source)
         .env("CARGO_TARGET_DIR", &built_in)
-        .args(["build", "--quiet", "--bin", "quorate"])
         .args(shell::profile())
         .status()?;
     if !status.success() {

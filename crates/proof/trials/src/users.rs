@@ -72,9 +72,8 @@ struct Programs(BTreeMap<(String, String), (PathBuf, PathBuf)>);
 impl Programs {
     /// Returns all of them as `cargo test` builds them: nothing is built anew after that.
     fn built() -> Result<Self, Failed> {
-        let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let words = ["test", "--no-run", "--quiet", "--message-format", "json"];
-        let said = shell::read(Command::new(program).args(words).current_dir(shell::root()))?;
+        let said = shell::read(&mut shell::cargo_command(&words))?;
         Ok(Self(said.lines().filter_map(test_program).collect()))
     }
 

@@ -4,7 +4,9 @@ use std::{path::Path, process::Command};
 
 use serde::Serialize;
 
-use super::{Report, Wish, build, cpus, float, load, median, number, numbers};
+use quorate_bench::figure::median;
+
+use super::{Report, Wish, build, cpus, float, load, number, numbers};
 use crate::{
     instructions::Counter,
     shell::{Failed, read},
@@ -47,7 +49,7 @@ pub(super) fn run(wish: Wish) -> Result<(), Failed> {
         rows.push(Row {
             case,
             instructions,
-            nanoseconds: median(&times),
+            nanoseconds: median(times),
             budget_nanoseconds: budget,
         });
     }

@@ -10,13 +10,14 @@ use std::{
     time::Instant,
 };
 
+use quorate_bench::figure::median;
 use quorate_testbed::resp::answers;
 use serde::Serialize;
 
-use super::{Report, Wish, cpus, load, median};
+use super::{Report, Wish, cpus, load};
 use crate::{
     nodes::{self, wait_for},
-    shell::{self, Failed, has, read, skip},
+    shell::{self, Failed, has, skip},
 };
 
 const RUNS: usize = 5;
@@ -68,7 +69,7 @@ impl Row {
 }
 
 fn each(runs: &[Run], field: fn(&Run) -> f64) -> f64 {
-    median(&runs.iter().map(field).collect::<Vec<_>>())
+    median(runs.iter().map(field))
 }
 
 /// Runs the task.
@@ -84,10 +85,7 @@ pub(super) fn run(wish: Wish) -> Result<(), Failed> {
             println!("SKIPPED Redis for comparison: {why}");
         }
     }
-    eprintln!("building the quorate binary");
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let words = ["build", "--release", "--quiet", "--bin", "quorate", "--bin", "quorate-tools"];
-    read(Command::new(cargo).args(words).current_dir(shell::root()))?;
+    shell::build_release()?;
     let began = Instant::now();
     if !wish.json {
         println!(
@@ -250,7 +248,7 @@ fn table(class: &str, store: &str, sync: &[&str], rows: &[Row]) {
             (
                 format!("{:.0}", each(&row.theirs, |run| run.per_second)),
                 format!("{:.3}", each(&row.theirs, |run| run.p99_ms)),
-                format!("{:.2}", median(&ratios)),
+                format!("{:.2}", median(ratios)),
                 format!("{low:.2} - {high:.2}"),
             )
         };
@@ -297,7 +295,7 @@ fn figures(class: &'static str, store: &'static str, row: &Row) -> Figures {
         redis_per_s: each(&row.theirs, |run| run.per_second),
         redis_p50_ms: each(&row.theirs, |run| run.p50_ms),
         redis_p99_ms: each(&row.theirs, |run| run.p99_ms),
-        ratio: median(&row.ratios()),
+        ratio: median(row.ratios()),
     }
 }
 

@@ -4,7 +4,9 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use super::{Report, Wish, build, cpus, float, load, median, number, numbers};
+use quorate_bench::figure::median;
+
+use super::{Report, Wish, build, cpus, float, load, number, numbers};
 use crate::{instructions::Calls, shell::Failed};
 
 const RUNS: usize = 5;
@@ -116,12 +118,12 @@ fn measure(
     };
     let runs = (0..RUNS).map(|_| run(records)).collect::<Result<Vec<_>, _>>()?;
     let rate = |run: &Commits| float(run.records) * 1e9 / float(run.nanos);
-    let rates: Vec<f64> = runs.iter().map(rate).collect();
+    let rates = runs.iter().map(rate);
     let calls = match counter {
         Some(counter) => syscalls_per_record(counter, program, &words("1000"), &words("3000"))?,
         None => f64::NAN,
     };
-    Ok(Row { driver, window, depth, last: runs[RUNS - 1], per_second: median(&rates), calls })
+    Ok(Row { driver, window, depth, last: runs[RUNS - 1], per_second: median(rates), calls })
 }
 
 /// The longer run less the shorter one, which is 2000 records shorter: starting cancels out.

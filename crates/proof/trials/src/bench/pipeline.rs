@@ -11,7 +11,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{load, median};
+use quorate_bench::figure::median;
+
+use super::load;
 use crate::{
     nodes,
     shell::{self, Failed},
@@ -84,8 +86,8 @@ fn measure(port: u16, outstanding: usize) -> Result<(), Failed> {
         println!(
             "  {:22} {:9.0} commands/s, {:.2} of only SET",
             load.name(),
-            median(rates),
-            median(&ratios)
+            median(rates.iter().copied()),
+            median(ratios)
         );
     }
     Ok(())

@@ -3,10 +3,11 @@
 
 use std::{fs, process::Command};
 
+use quorate_bench::figure::median;
 use quorate_testbed::{nodes::Nodes, run};
 use serde_json::Value;
 
-use super::{Wish, load, median};
+use super::{Wish, load};
 use crate::{
     nodes,
     shell::{self, Failed},
@@ -43,7 +44,7 @@ pub(super) fn run(wish: Wish) -> Result<(), Failed> {
             }
             turns.push(turn);
         }
-        let middle = |of: fn(&Turn) -> f64| median(&turns.iter().map(of).collect::<Vec<_>>());
+        let middle = |of: fn(&Turn) -> f64| median(turns.iter().map(of));
         println!(
             "{bytes} B x {outstanding}: median {:.0}/s, bare program {:.0}/s, ratio {:.2} (wanted {wanted}); {} segments on each node",
             middle(|turn| turn.log),

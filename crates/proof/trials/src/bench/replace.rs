@@ -7,13 +7,14 @@ use std::{
     time::{Duration, Instant},
 };
 
+use quorate_bench::figure::median;
 use quorate_client::{Client, Options};
 use quorate_testbed::{
     nodes::Nodes,
     replace::{self, Step},
 };
 
-use super::{Wish, float, load, median, writes};
+use super::{Wish, float, load, writes};
 use crate::{
     nodes,
     shell::{self, Failed},
@@ -85,7 +86,7 @@ pub(super) fn run(wish: Wish) -> Result<(), Failed> {
     }
     println!(
         "median: {:.2} of the throughput without a replacement (wanted {WANTED:.2}); no client error",
-        median(&ratios)
+        median(ratios)
     );
     Ok(())
 }
@@ -102,7 +103,7 @@ impl Run {
     }
 
     fn middle(&self) -> f64 {
-        median(&self.rates)
+        median(self.rates.iter().copied())
     }
 }
 

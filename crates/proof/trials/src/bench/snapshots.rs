@@ -5,7 +5,6 @@ use std::{
     fs,
     path::Path,
     process::{Child, Command, Stdio},
-    sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
 };
@@ -15,9 +14,11 @@ use quorate_testbed::{
     run, wait,
 };
 
+use quorate_bench::{figure::median, load::Offer, samples::Samples};
+
 use super::{
-    Wish, float, load, median,
-    writes::{self, VALUE},
+    Wish, float, load,
+    writes::{self, VALUE, Writes},
 };
 use crate::{
     nodes,
@@ -39,7 +40,7 @@ struct Size {
     /// Bytes per second of a throttled snapshot.
     limit: u64,
     /// Rate of the concurrent load.
-    rate: u32,
+    rate: u64,
     paced: Duration,
 }
 
@@ -117,15 +118,17 @@ fn filled(store: &str, size: &Size) -> Result<Nodes, Failed> {
 
 fn snapshots_beside(nodes: &mut Nodes, size: &Size) -> Result<(), Failed> {
     let mut rows = Vec::new();
-    for round in 0..size.rounds {
-        let row = with_and_without(nodes, size, round as u64)?;
+    for _ in 0..size.rounds {
+        let row = with_and_without(nodes, size)?;
         row.print();
         rows.push(row);
     }
-    let middle = |of: &dyn Fn(&Concurrent) -> f64| median(&rows.iter().map(of).collect::<Vec<_>>());
+    let middle = |of: &dyn Fn(&Concurrent) -> f64| median(rows.iter().map(of));
     println!(
         "median: p99 with a snapshot {:.2} of without (wanted 2 at most); RSS grows by {:.1} % (wanted 25), {:.0} MiB (wanted 256)",
-        middle(&|row| row.with.per_mille(990) / row.without.per_mille(990)),
+        middle(
+            &|row| row.with.latencies.quantile_us(0.99) / row.without.latencies.quantile_us(0.99)
+        ),
         middle(&|row| row.grows / row.rss * 100.0),
         middle(&|row| row.grows / MIB),
     );
@@ -134,8 +137,8 @@ fn snapshots_beside(nodes: &mut Nodes, size: &Size) -> Result<(), Failed> {
 
 /// The same writes without and with a concurrent snapshot.
 struct Concurrent {
-    without: writes::Latencies,
-    with: writes::Latencies,
+    without: Samples,
+    with: Samples,
     /// Duration of the snapshot, and its bytes.
     took: Duration,
     bytes: u64,
@@ -146,37 +149,39 @@ struct Concurrent {
 
 impl Concurrent {
     fn print(&self) {
+        let shown = |samples: &Samples| {
+            let us = |share| samples.latencies.quantile_us(share);
+            format!("{:.0}/{:.0}/{:.0}", us(0.5), us(0.99), us(0.999))
+        };
+        let late_ms = |samples: &Samples| float(samples.latest) / 1e6;
         println!(
-            "  p50/p99/p99.9 µs {:.0}/{:.0}/{:.0} without, {:.0}/{:.0}/{:.0} with a snapshot of {:.0} MiB in {:.1} s ({:.0} MiB/s); RSS {:.0} MiB + {:.0}; sent late {:.0}/{:.0} ms, load {}",
-            self.without.per_mille(500),
-            self.without.per_mille(990),
-            self.without.per_mille(999),
-            self.with.per_mille(500),
-            self.with.per_mille(990),
-            self.with.per_mille(999),
+            "  p50/p99/p99.9 µs {} without, {} with a snapshot of {:.0} MiB in {:.1} s ({:.0} MiB/s); RSS {:.0} MiB + {:.0}; sent late {:.0}/{:.0} ms, load {}",
+            shown(&self.without),
+            shown(&self.with),
             float(self.bytes) / MIB,
             self.took.as_secs_f64(),
             float(self.bytes) / MIB / self.took.as_secs_f64(),
             self.rss / MIB,
             self.grows / MIB,
-            self.without.late_ms,
-            self.with.late_ms,
+            late_ms(&self.without),
+            late_ms(&self.with),
             load()
         );
     }
 }
 
-fn with_and_without(nodes: &Nodes, size: &Size, round: u64) -> Result<Concurrent, Failed> {
+fn with_and_without(nodes: &Nodes, size: &Size) -> Result<Concurrent, Failed> {
     let address = &nodes.client_addresses()[0];
-    let writes = |seed| writes::paced(address, size.keys, seed, size.rate, size.paced);
-    let without = writes(2 * round)?;
+    let offer = Offer::Open { per_second: size.rate };
+    let writes = || Writes::start(address, size.keys, offer, 1, size.paced)?.finish();
+    let without = writes()?;
     let rss_before = rss(nodes, "VmRSS")?;
     // From here on the peak is the snapshot's.
     fs::write(format!("/proc/{}/clear_refs", nodes.processes()[0]), "5")?;
     let began = Instant::now();
     let mut taking = snapshot(nodes, 1)?;
     let taken = thread::spawn(move || taking.wait().map(|status| (status, began.elapsed())));
-    let with = writes(2 * round + 1)?;
+    let with = writes()?;
     let outlived = !taken.is_finished();
     let (status, took) = taken.join().expect("waiting does not panic")?;
     if !status.success() {
@@ -243,8 +248,8 @@ fn restarts(nodes: &mut Nodes, size: &Size) -> Result<(), Failed> {
     }
     println!(
         "restart: median {:.2} s (wanted 10, or twice the time of the bare program), {:.2} of the disk's rate",
-        median(&all),
-        median(&shares)
+        median(all),
+        median(shares)
     );
     Ok(())
 }
@@ -282,16 +287,16 @@ fn behind(size: &Size) -> Result<(), Failed> {
     let flags = ["--store", "memory", "--snapshot-ratio", "1", "--log-max", &log_max];
     let mut nodes = nodes::serving(3, &flags)?;
     let (mut rates, mut kept) = (Vec::new(), Vec::new());
-    for round in 0..size.rounds {
-        let seed = 3 * round as u64;
+    for _ in 0..size.rounds {
         let leader = nodes.agreed_leader()?;
         let follower = nodes.ids().into_iter().find(|id| *id != leader).unwrap_or(1);
         let other = 6 - leader - follower;
         let address = nodes.client_addresses()[leader as usize - 1].clone();
-        let most = throughput(&address, size, f64::INFINITY, seed)?;
+        let most = throughput(&address, size, Offer::Closed { outstanding: 256 })?;
         // A group that is full has nothing left for a follower, and each gets its share of the
         // processors.
-        let offered = most / 2.0;
+        let offered = (most / 2.0) as u64;
+        let offer = Offer::Open { per_second: offered };
         let received = nodes.metric(follower, RECEIVED)?;
         nodes.pause(follower)?;
         for _ in 0..size.passes {
@@ -302,37 +307,30 @@ fn behind(size: &Size) -> Result<(), Failed> {
                 return Err(Failed(format!("the snapshot of node {id} failed")));
             }
         }
-        let without = throughput(&address, size, offered, seed + 1)?;
+        let without = throughput(&address, size, offer)?;
         let decided = |nodes: &Nodes| nodes.view(leader).map(|view| view.decided);
         let bare = disk_rate(nodes.folder(), 512)?;
-        let stop = AtomicBool::new(false);
-        let (took, during) = thread::scope(|scope| {
-            let writes =
-                scope.spawn(|| writes::until(&address, size.missed_keys, offered, seed + 2, &stop));
-            let began = Instant::now();
-            let resumed = nodes.resume(follower);
-            // Level: it has applied what was decided not long ago.
-            let mut told = 0;
-            let level = wait::at_most(PATIENCE * 3, "a level follower", || {
-                let decided = decided(&nodes)?;
-                let view = nodes.view(follower)?;
-                let seconds = began.elapsed().as_secs();
-                if seconds >= told + 5 {
-                    told = seconds;
-                    println!("    after {seconds} s: applied {} of {decided}", view.applied);
-                }
-                (view.applied + 64 >= decided).then(|| began.elapsed())
-            });
-            stop.store(true, Ordering::Relaxed);
-            let during = writes.join().expect("writes do not panic");
-            resumed.and(level).map(|took| (took, during))
+        let writes = Writes::start(&address, size.missed_keys, offer, 1, PATIENCE * 4)?;
+        let began = Instant::now();
+        nodes.resume(follower)?;
+        // Level: it has applied what was decided not long ago.
+        let mut told = 0;
+        let took = wait::at_most(PATIENCE * 3, "a level follower", || {
+            let decided = decided(&nodes)?;
+            let view = nodes.view(follower)?;
+            let seconds = began.elapsed().as_secs();
+            if seconds >= told + 5 {
+                told = seconds;
+                println!("    after {seconds} s: applied {} of {decided}", view.applied);
+            }
+            (view.applied + 64 >= decided).then(|| began.elapsed())
         })?;
-        let during = during?;
+        let during = writes.stop()?;
         let bytes = nodes.metric(follower, RECEIVED)? - received;
         let missed = float(size.missed_keys * size.passes * VALUE as u64);
         let rate = missed / took.as_secs_f64();
         println!(
-            "  level after {:.2} s, missed {:.0} MiB in {:.0} MiB/s, got {:.0} MiB of snapshot, the disk {:.0} ({:.2}); writes/s {most:.0} at most, {without:.0} of {offered:.0} without it, {during:.0} meanwhile ({:.2}), load {}",
+            "  level after {:.2} s, missed {:.0} MiB in {:.0} MiB/s, got {:.0} MiB of snapshot, the disk {:.0} ({:.2}); writes/s {most:.0} at most, {without:.0} of {offered} without it, {during:.0} meanwhile ({:.2}), load {}",
             took.as_secs_f64(),
             missed / MIB,
             rate / MIB,
@@ -348,19 +346,15 @@ fn behind(size: &Size) -> Result<(), Failed> {
     }
     println!(
         "behind: what was missed came back at a median of {:.2} of the disk's rate (wanted 0.5); meanwhile {:.2} of the writes without it (wanted 0.9)",
-        median(&rates),
-        median(&kept)
+        median(rates),
+        median(kept)
     );
     Ok(())
 }
 
 /// Writes per second while nothing else happens.
-fn throughput(address: &str, size: &Size, rate: f64, seed: u64) -> Result<f64, Failed> {
-    let stop = AtomicBool::new(false);
-    thread::scope(|scope| {
-        let writes = scope.spawn(|| writes::until(address, size.missed_keys, rate, seed, &stop));
-        thread::sleep(size.paced / 2);
-        stop.store(true, Ordering::Relaxed);
-        writes.join().expect("writes do not panic")
-    })
+fn throughput(address: &str, size: &Size, offer: Offer) -> Result<f64, Failed> {
+    let writes = Writes::start(address, size.missed_keys, offer, 1, size.paced)?;
+    thread::sleep(size.paced / 2);
+    writes.stop()
 }

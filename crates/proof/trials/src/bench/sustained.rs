@@ -2,21 +2,14 @@
 //! as fast as they are accepted, over more keys than memory tables hold; the store on disk compared
 //! with the one in memory.
 
-use std::{
-    fs,
-    sync::{
-        Mutex,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
-    thread,
-    time::{Duration, Instant},
-};
+use std::{fs, time::Duration};
 
+use quorate_bench::{figure::median, load::Offer, samples::BUCKET};
 use quorate_testbed::nodes::Nodes;
 
 use super::{
-    Wish, float, load, median,
-    writes::{self, VALUE},
+    Wish, float, load,
+    writes::{VALUE, Writes},
 };
 use crate::{
     nodes,
@@ -25,11 +18,8 @@ use crate::{
 
 const NODES: u32 = 3;
 const KEYS: u64 = 2_000_000;
-const CONNECTIONS: u64 = 16;
-const OUTSTANDING: usize = 16;
-/// Latencies are counted by steps of 100 µs, up to 10 s.
-const STEP_US: u128 = 100;
-const STEPS: usize = 100_000;
+const CONNECTIONS: u32 = 16;
+const OUTSTANDING: u32 = 16;
 
 /// Duration of the load, and the windows in which it is judged.
 struct Size {
@@ -79,7 +69,7 @@ struct Run {
 
 impl Run {
     fn rate(&self) -> f64 {
-        median(&self.rates)
+        median(self.rates.iter().copied())
     }
 
     fn slowest(&self) -> f64 {
@@ -106,52 +96,20 @@ fn measure(store: &'static str, size: &Size) -> Result<Run, Failed> {
     let leader = nodes.agreed_leader()?;
     let place = nodes.ids().iter().position(|id| *id == leader);
     let address = nodes.client_addresses().swap_remove(place.unwrap_or(0));
-    let (stop, done) = (AtomicBool::new(false), AtomicU64::new(0));
-    let steps = Mutex::new(vec![0_u64; STEPS]);
     let (before, written) = (nodes.round()?, written(&nodes)?);
-    let mut rates = Vec::new();
-    let clients = thread::scope(|scope| {
-        let client = |seed| {
-            let (stop, done, steps, address) = (&stop, &done, &steps, &address);
-            scope.spawn(move || {
-                let mut own = vec![0_u64; STEPS];
-                let mut note = |took: Duration| {
-                    done.fetch_add(1, Ordering::Relaxed);
-                    let step = usize::try_from(took.as_micros() / STEP_US).unwrap_or(STEPS);
-                    own[step.min(STEPS - 1)] += 1;
-                };
-                let ended = writes::steadily(address, KEYS, OUTSTANDING, seed, stop, &mut note);
-                let mut steps = steps.lock().expect("no client panics");
-                for (all, own) in steps.iter_mut().zip(own) {
-                    *all += own;
-                }
-                ended
-            })
-        };
-        let clients: Vec<_> = (0..CONNECTIONS).map(client).collect();
-        let began = Instant::now();
-        while began.elapsed() < size.time
-            && !clients.iter().all(thread::ScopedJoinHandle::is_finished)
-        {
-            let (from, at) = (done.load(Ordering::Relaxed), Instant::now());
-            thread::sleep(size.slice);
-            let commands = done.load(Ordering::Relaxed) - from;
-            rates.push(float(commands) / at.elapsed().as_secs_f64());
-            eprintln!("  {store}: {:.0}/s, load {}", rates[rates.len() - 1], load());
-        }
-        stop.store(true, Ordering::Relaxed);
-        let joined = clients.into_iter().map(|client| client.join());
-        joined.map(|ended| ended.expect("no client panics")).collect::<Result<Vec<()>, Failed>>()
-    });
-    clients?;
+    let offer = Offer::Closed { outstanding: CONNECTIONS * OUTSTANDING };
+    let samples = Writes::start(&address, KEYS, offer, CONNECTIONS, size.time)?.finish()?;
+    let bars = usize::try_from(size.slice.as_nanos() / u128::from(BUCKET)).unwrap_or(1);
+    let rate =
+        |bars: &[u32]| bars.iter().copied().map(f64::from).sum::<f64>() / size.slice.as_secs_f64();
+    let slices = samples.over_time.chunks_exact(bars);
     let bytes = float(self::written(&nodes)? - written) / f64::from(NODES);
-    let steps = steps.into_inner().expect("no client panics");
     Ok(Run {
         store,
-        rates,
-        p99_ms: per_mille_ms(&steps, 990),
+        rates: slices.map(rate).collect(),
+        p99_ms: samples.latencies.quantile_us(0.99) / 1e3,
         elections: nodes.round()? - before,
-        written: bytes / (float(done.load(Ordering::Relaxed)) * VALUE as f64),
+        written: bytes / (float(samples.completed) * VALUE as f64),
         load: load(),
     })
 }
@@ -165,15 +123,4 @@ fn written(nodes: &Nodes) -> Result<u64, Failed> {
         sum += line.and_then(|bytes| bytes.parse::<u64>().ok()).unwrap_or(0);
     }
     Ok(sum)
-}
-
-/// Returns the smallest latency that `part` of a thousand do not exceed.
-fn per_mille_ms(steps: &[u64], part: u64) -> f64 {
-    let all: u64 = steps.iter().sum();
-    let mut passed = 0;
-    let step = steps.iter().position(|count| {
-        passed += count;
-        passed * 1000 >= all * part
-    });
-    float(step.unwrap_or(STEPS) as u64 + 1) * STEP_US as f64 / 1000.0
 }

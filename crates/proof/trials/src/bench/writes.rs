@@ -1,16 +1,20 @@
-//! SETs of one node: as many as it accepts, or at a given rate.
+//! SETs of one node: each key once, or the load of `quorate bench`.
 
 use std::{
-    collections::VecDeque,
+    fmt::Write as _,
     io::{Read as _, Write as _},
-    net::TcpStream,
+    net::{SocketAddr, TcpStream},
     ops::Range,
-    sync::atomic::{AtomicBool, Ordering},
-    thread,
     time::{Duration, Instant},
 };
 
-use quorate_core::dice::Dice;
+use quorate_bench::{
+    door::Door,
+    generator::Running,
+    load::{Offer, Plan},
+    protocol::resp::Resp,
+    samples::Samples,
+};
 
 use super::float;
 use crate::shell::Failed;
@@ -21,196 +25,84 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const REPLY: &[u8] = b"+OK\r\n";
 const OUTSTANDING: u64 = 256;
 
-fn request(key: u64, out: &mut Vec<u8>) {
-    let head = format!("*3\r\n$3\r\nSET\r\n$16\r\n{key:016}\r\n${VALUE}\r\n");
-    out.extend_from_slice(head.as_bytes());
-    out.resize(out.len() + VALUE, b'a' + (key % 26) as u8);
-    out.extend_from_slice(b"\r\n");
+/// Writes these keys, one after the other, with values of [`VALUE`] bytes. Returns the rate per
+/// second.
+pub(super) fn fill(address: &str, keys: Range<u64>) -> Result<f64, Failed> {
+    write_each(address, keys, VALUE, OUTSTANDING)
 }
 
-/// A connection, and its replies.
-struct Replies {
-    stream: TcpStream,
-    buffer: Vec<u8>,
-    /// Bytes of the reply that has not come as a whole.
-    begun: usize,
-}
-
-impl Replies {
-    fn of(stream: TcpStream) -> Self {
-        Self { stream, buffer: vec![0; 64 << 10], begun: 0 }
-    }
-
-    /// Reads replies and returns their number; each must report success.
-    fn read(&mut self) -> Result<u64, Failed> {
-        let count = self.stream.read(&mut self.buffer)?;
-        let read = &self.buffer[..count];
-        let expected = REPLY.iter().cycle().skip(self.begun);
-        if count == 0 || !read.iter().eq(expected.take(count)) {
-            let said = String::from_utf8_lossy(&read[..count.min(200)]);
-            return Err(Failed(format!("a write was not done: {said:?}")));
-        }
-        let bytes = self.begun + count;
-        self.begun = bytes % REPLY.len();
-        Ok((bytes / REPLY.len()) as u64)
-    }
-}
-
-fn connect(address: &str) -> Result<TcpStream, Failed> {
-    let stream = TcpStream::connect(address)?;
+/// The same with values of this size and this many outstanding.
+pub(super) fn write_each(
+    address: &str,
+    mut keys: Range<u64>,
+    value_bytes: usize,
+    outstanding: u64,
+) -> Result<f64, Failed> {
+    let mut stream = TcpStream::connect(address)?;
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(PATIENCE))?;
-    Ok(stream)
-}
-
-/// Writes these keys, one after the other, a fixed number outstanding. Returns the rate per second.
-pub(super) fn fill(address: &str, keys: Range<u64>) -> Result<f64, Failed> {
-    let (end, mut next) = (keys.end, keys.start);
-    let mut key = move || {
-        next += 1;
-        (next <= end).then_some(next - 1)
-    };
-    closed(address, f64::INFINITY, &mut key)
-}
-
-/// Writes any of `keys` keys until stopped, at most `rate` per second. Returns the rate per second.
-pub(super) fn until(
-    address: &str,
-    keys: u64,
-    rate: f64,
-    seed: u64,
-    stop: &AtomicBool,
-) -> Result<f64, Failed> {
-    let mut dice = Dice::new(seed);
-    let mut key = || (!stop.load(Ordering::Relaxed)).then(|| dice.below(keys));
-    closed(address, rate, &mut key)
-}
-
-fn closed(address: &str, rate: f64, key: &mut dyn FnMut() -> Option<u64>) -> Result<f64, Failed> {
-    let mut replies = Replies::of(connect(address)?);
+    let value = "x".repeat(value_bytes);
+    let mut buffer = vec![0; 64 << 10];
+    let count = keys.end - keys.start;
     let began = Instant::now();
-    let (mut open, mut done, mut ended) = (0, 0, false);
-    let mut out = Vec::new();
-    loop {
+    let (mut open, mut bytes, mut out) = (0, 0, String::new());
+    while bytes < count * REPLY.len() as u64 {
         out.clear();
-        let elapsed = began.elapsed().as_secs_f64();
-        let may = |sent| float(sent) <= rate * elapsed;
-        while !ended && open < OUTSTANDING && may(done + open) {
-            match key() {
-                Some(key) => {
-                    request(key, &mut out);
-                    open += 1;
-                }
-                None => ended = true,
-            }
+        for key in keys.by_ref().take((outstanding - open) as usize) {
+            // Keys and values as `Resp` has them.
+            let _ = write!(
+                out,
+                "*3\r\n$3\r\nSET\r\n$16\r\nkey:{key:012}\r\n${value_bytes}\r\n{value}\r\n"
+            );
+            open += 1;
         }
-        replies.stream.write_all(&out)?;
-        if open == 0 && ended {
-            return Ok(float(done) / began.elapsed().as_secs_f64());
+        stream.write_all(out.as_bytes())?;
+        let read = stream.read(&mut buffer)?;
+        let begun = bytes as usize % REPLY.len();
+        if read == 0 || !buffer[..read].iter().eq(REPLY.iter().cycle().skip(begun).take(read)) {
+            let said = String::from_utf8_lossy(&buffer[..read.min(200)]);
+            return Err(Failed(format!("a write was not done: {said:?}")));
         }
-        if open == 0 {
-            thread::sleep(Duration::from_micros(100));
-            continue;
-        }
-        let answered = replies.read()?;
-        open -= answered;
-        done += answered;
+        bytes += read as u64;
+        open -= ((begun + read) / REPLY.len()) as u64;
     }
+    Ok(float(count) / began.elapsed().as_secs_f64())
 }
 
-/// Writes any of `keys` keys, `outstanding` at a time, until stopped; reports the latency of each
-/// reply.
-pub(super) fn steadily(
-    address: &str,
-    keys: u64,
-    outstanding: usize,
-    seed: u64,
-    stop: &AtomicBool,
-    on_reply: &mut dyn FnMut(Duration),
-) -> Result<(), Failed> {
-    let mut replies = Replies::of(connect(address)?);
-    let mut dice = Dice::new(seed);
-    let mut sent: VecDeque<Instant> = VecDeque::new();
-    let mut out = Vec::new();
-    while !stop.load(Ordering::Relaxed) || !sent.is_empty() {
-        out.clear();
-        while !stop.load(Ordering::Relaxed) && sent.len() < outstanding {
-            request(dice.below(keys), &mut out);
-            sent.push_back(Instant::now());
-        }
-        replies.stream.write_all(&out)?;
-        let answered = replies.read()?;
-        let now = Instant::now();
-        for at in sent.drain(..(answered as usize).min(sent.len())) {
-            on_reply(now - at);
-        }
+/// A load of writes to any of `keys` keys.
+pub(super) struct Writes(Running, Instant);
+
+impl Writes {
+    /// Starts it for this time, or until it is stopped.
+    pub(super) fn start(
+        address: &str,
+        keys: u64,
+        offer: Offer,
+        connections: u32,
+        time: Duration,
+    ) -> Result<Self, Failed> {
+        let address: SocketAddr =
+            address.parse().map_err(|error| Failed(format!("{address}: {error}")))?;
+        let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let (measure, patience) = (nanos(time), nanos(PATIENCE));
+        let plan = Plan { offer, connections, warmup: 0, measure, patience };
+        let running = Running::start(plan, vec![Door::from(address)], Resp::new(VALUE, keys, 0))?;
+        Ok(Self(running, Instant::now()))
     }
-    Ok(())
-}
 
-/// Latencies of a load at fixed moments.
-pub(super) struct Latencies {
-    /// Latencies from the moment at which a command was meant to be sent to its reply; in order.
-    sorted_us: Vec<f64>,
-    /// The longest time by which one was sent late.
-    pub(super) late_ms: f64,
-}
-
-impl Latencies {
-    /// Returns the smallest that `part` of a thousand do not exceed.
-    pub(super) fn per_mille(&self, part: usize) -> f64 {
-        let at = self.sorted_us.len() * part / 1000;
-        self.sorted_us.get(at).copied().unwrap_or(f64::NAN)
-    }
-}
-
-/// Writes any of `keys` keys, `rate` per second whatever becomes of them, for `time`.
-pub(super) fn paced(
-    address: &str,
-    keys: u64,
-    seed: u64,
-    rate: u32,
-    time: Duration,
-) -> Result<Latencies, Failed> {
-    let stream = connect(address)?;
-    let mut replies = Replies::of(stream.try_clone()?);
-    let count = u64::from(rate) * time.as_secs();
-    let began = Instant::now();
-    let due = move |number: u64| began + Duration::from_secs(1) * number as u32 / rate;
-    let sender = thread::spawn(move || send(stream, count, due, Dice::new(seed), keys));
-    let mut latencies = Vec::new();
-    while (latencies.len() as u64) < count {
-        let answered = replies.read()?;
-        let now = Instant::now();
-        for _ in 0..answered {
-            let meant = due(latencies.len() as u64);
-            latencies.push((now - meant).as_secs_f64() * 1e6);
+    /// Waits for its end. Each write must succeed.
+    pub(super) fn finish(self) -> Result<Samples, Failed> {
+        let samples = self.0.finish()?;
+        match samples.first_error {
+            Some(why) => Err(Failed(format!("a write was not done: {why}"))),
+            None => Ok(samples),
         }
     }
-    let late = sender.join().expect("the sender does not panic")?;
-    latencies.sort_by(f64::total_cmp);
-    Ok(Latencies { sorted_us: latencies, late_ms: late.as_secs_f64() * 1e3 })
-}
 
-fn send(
-    mut stream: TcpStream,
-    count: u64,
-    due: impl Fn(u64) -> Instant,
-    mut dice: Dice,
-    keys: u64,
-) -> Result<Duration, Failed> {
-    let (mut sent, mut late) = (0, Duration::ZERO);
-    let mut out = Vec::new();
-    while sent < count {
-        let now = Instant::now();
-        out.clear();
-        late = late.max(now.saturating_duration_since(due(sent)));
-        while sent < count && due(sent) <= now {
-            request(dice.below(keys), &mut out);
-            sent += 1;
-        }
-        stream.write_all(&out)?;
-        thread::sleep(due(sent).saturating_duration_since(Instant::now()));
+    /// Stops it; what is outstanding counts for nothing. Returns the rate per second.
+    pub(super) fn stop(self) -> Result<f64, Failed> {
+        let seconds = self.1.elapsed().as_secs_f64();
+        self.0.stop();
+        Ok(float(self.finish()?.completed) / seconds)
     }
-    Ok(late)
 }

@@ -1,10 +1,6 @@
 //! Makes the programs that are compared.
 
-use std::{
-    ffi::OsString,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::path::{Path, PathBuf};
 
 use super::{
     figures::Results,
@@ -44,9 +40,7 @@ pub(super) fn all(chosen: &[&System]) -> Result<(Built, Results), Failed> {
     let built = Built::new();
     let mut results = Results::default();
     let mut done: Vec<(Build, Result<(), String>)> = Vec::new();
-    eprintln!("building quorate");
-    let own = ["build", "--release", "--quiet", "--bin", "quorate", "--bin", "quorate-tools"];
-    shell::read(Command::new(cargo()).args(own).current_dir(shell::root()))?;
+    shell::build_release()?;
     rust(&built, "compare-load")?;
     for system in chosen {
         let known = done.iter().find(|(build, _)| *build == system.build);
@@ -79,10 +73,9 @@ fn one(built: &Built, build: Build) -> Result<(), Failed> {
 fn rust(built: &Built, package: &str) -> Result<(), Failed> {
     eprintln!("building {package}");
     let manifest = shell::root().join(FOLDER).join("Cargo.toml");
-    let mut command = Command::new(cargo());
+    let words = ["build", "--release", "--quiet", "--package", package, "--manifest-path"];
+    let mut command = shell::cargo_command(&words);
     command
-        .args(["build", "--release", "--quiet"])
-        .args(["--package", package, "--manifest-path"])
         .arg(&manifest)
         .arg("--target-dir")
         .arg(&built.rust)
@@ -105,10 +98,6 @@ fn go(built: &Built, folder: &str, programs: &[(&str, &str)]) -> Result<(), Fail
 
 fn absolute(path: &Path) -> Result<PathBuf, Failed> {
     Ok(std::path::absolute(path)?)
-}
-
-pub(super) fn cargo() -> OsString {
-    std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
 }
 
 /// The end of a compiler's complaints, in a line.

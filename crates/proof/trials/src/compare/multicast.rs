@@ -80,7 +80,7 @@ pub(super) fn run(words: &[&str]) -> Result<(), Failed> {
         if let Some(why) = missing() {
             return shell::skip("compare multicast", &why);
         }
-        build::ours()?;
+        shell::build_release()?;
     }
     let mut results = Results::default();
     let mut usable = Vec::new();

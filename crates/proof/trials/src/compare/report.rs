@@ -7,6 +7,7 @@ mod targets;
 use std::{
     fmt::Write as _,
     fs,
+    path::Path,
     process::Command,
     time::{SystemTime, UNIX_EPOCH},
 };
@@ -23,6 +24,7 @@ use super::{
 use crate::shell::{self, Failed};
 use document::document;
 use markdown::markdown;
+pub(super) use markdown::spread;
 
 /// Caveats for a reader of the comparison.
 const CAUTIONS: &[&str] = &[
@@ -40,22 +42,31 @@ const CAUTIONS: &[&str] = &[
     "The number of connections is chosen by a short trial of each, and kept; ratios are of one round each, and their median is shown.",
 ];
 
-/// Writes both files, and prints the readable one, or what was requested instead.
+/// Writes the report.
 pub(super) fn write(wish: &Wish, systems: &[&System], results: &Results) -> Result<(), Failed> {
     let origin = Origin::now();
     let text = markdown(wish, &origin, systems, results);
     let document = document(wish, &origin, systems, results);
-    let place = wish.out.clone().unwrap_or_else(usual_place);
+    save(&wish.out.clone().unwrap_or_else(usual_place), wish.json.as_ref(), text, document)
+}
+
+/// Writes both files of a report, and prints the readable one, or what was requested instead.
+pub(super) fn save(
+    place: &Path,
+    json: Option<&Json>,
+    text: String,
+    document: String,
+) -> Result<(), Failed> {
     if let Some(folder) = place.parent() {
         fs::create_dir_all(folder)?;
     }
     for (ending, content) in [("md", &text), ("json", &document)] {
-        let mut path = place.clone().into_os_string();
+        let mut path = place.as_os_str().to_owned();
         path.push(format!(".{ending}"));
         fs::write(&path, content)?;
         eprintln!("written: {}", path.display());
     }
-    println!("{}", give(wish.json.as_ref(), text, document)?);
+    println!("{}", give(json, text, document)?);
     Ok(())
 }
 
@@ -138,6 +149,7 @@ fn shown_flags(wish: &Wish) -> String {
 
 #[cfg(test)]
 mod tests {
+    use quorate_bench::row::KEYS;
     use serde_json::Value;
 
     use super::*;
@@ -226,28 +238,7 @@ mod tests {
         assert_eq!(value["systems"][1]["repeats"], 2);
         for system in value["systems"].as_array().unwrap() {
             // The keys of every row of `quorate bench`.
-            for key in [
-                "scenario",
-                "system",
-                "durability",
-                "store",
-                "value_bytes",
-                "connections",
-                "outstanding",
-                "offered_per_s",
-                "achieved_per_s",
-                "p50_us",
-                "p95_us",
-                "p99_us",
-                "p999_us",
-                "max_us",
-                "cpu_us_per_op",
-                "errors",
-                "repeats",
-                "foreign_cpu",
-                "ceiling",
-                "ratio_to_ceiling",
-            ] {
+            for key in KEYS {
                 assert!(system.get(key).is_some(), "{key}");
             }
         }

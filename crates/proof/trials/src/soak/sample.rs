@@ -6,6 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use quorate_bench::{figure::median, samples::Latencies};
 use quorate_testbed::{etcd, nodes::Nodes, resp::Link};
 use serde::Serialize;
 
@@ -54,10 +55,9 @@ impl Sample {
         sample.memory_mib = mib(held.memory);
         sample.descriptors = f64::from(u32::try_from(held.descriptors).unwrap_or(u32::MAX));
         sample.folder_mib = mib(held.folder);
-        let mut times = latencies(nodes)?;
-        times.sort_unstable();
-        let at = |percent: usize| times[(times.len() - 1) * percent / 100].as_secs_f64() * 1e3;
-        (sample.p50_ms, sample.p99_ms) = (at(50), at(99));
+        let times = latencies(nodes)?;
+        sample.p50_ms = times.quantile_us(0.5) / 1e3;
+        sample.p99_ms = times.quantile_us(0.99) / 1e3;
         Ok(sample)
     }
 }
@@ -81,35 +81,30 @@ pub(super) fn grown(samples: &[Sample]) -> Vec<String> {
     let quarter = samples.len() / 4;
     let (early, late) = (&samples[quarter..2 * quarter], &samples[samples.len() - quarter..]);
     let of = |(name, figure, slack): &(&str, Of, f64)| {
-        let (before, after) = (median(early, *figure), median(late, *figure));
+        let middle = |samples: &[Sample]| median(samples.iter().map(figure));
+        let (before, after) = (middle(early), middle(late));
         (after > before * 1.25 && after > before + slack)
             .then(|| format!("{name} from {before:.1} to {after:.1}"))
     };
     FIGURES.iter().filter_map(of).collect()
 }
 
-fn median(samples: &[Sample], figure: Of) -> f64 {
-    let mut all: Vec<f64> = samples.iter().map(figure).collect();
-    all.sort_by(f64::total_cmp);
-    all.get(all.len() / 2).copied().unwrap_or(0.0)
-}
-
 /// Measures latencies at the first node, leader or not.
-fn latencies(nodes: &Nodes) -> io::Result<Vec<Duration>> {
+fn latencies(nodes: &Nodes) -> io::Result<Latencies> {
     let addresses = nodes.client_addresses();
     let address = addresses.first().map_or("", String::as_str);
     let mut link = match nodes.speak_etcd() {
         true => None,
         false => Some(Link::connect(address)?),
     };
-    let mut times = Vec::new();
+    let mut times = Latencies::default();
     for _ in 0..WRITES {
         let began = Instant::now();
         match &mut link {
             Some(link) => link.ask(&["SET", "at rest", "x"]).map(drop)?,
             None => etcd::put(address, "at rest", "x")?,
         }
-        times.push(began.elapsed());
+        times.record(u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX));
     }
     Ok(times)
 }
@@ -133,7 +128,7 @@ mod tests {
     fn what_grows_is_named_and_what_warms_up_is_not() {
         assert_eq!(grown(&with(|at| 100.0 + f64::from(at.min(4)) * 50.0)), [""; 0]);
         let leak = grown(&with(|at| 100.0 + f64::from(at) * 20.0));
-        assert_eq!(leak, ["memory, MiB from 220.0 to 380.0"]);
+        assert_eq!(leak, ["memory, MiB from 210.0 to 370.0"]);
         assert!(grown(&with(f64::from)[..7]).is_empty());
     }
 }

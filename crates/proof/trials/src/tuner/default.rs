@@ -14,8 +14,9 @@ use super::{
     SCENARIOS, Scenario, is_wanted, keep,
     load::{self, Ask, Offer, Row, WINDOWS_PER_SECOND},
     rounds,
-    series::{least, mean, median, median_within},
+    series::{least, mean, median_within},
 };
+use quorate_bench::figure::median;
 use quorate_testbed::nodes::Nodes;
 
 use crate::{nodes, shell::Failed};

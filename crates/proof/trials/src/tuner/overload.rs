@@ -8,6 +8,7 @@
 
 use std::time::Duration;
 
+use quorate_bench::figure::median;
 use quorate_testbed::{cpus::Cpus, nodes::Nodes};
 use serde_json::{Value, json};
 
@@ -15,7 +16,7 @@ use super::{
     is_wanted, keep,
     load::{self, Ask, Offer, Row},
     rounds,
-    series::{least, median},
+    series::least,
     watch::{Shares, Watch, peak},
 };
 use crate::{nodes, shell::Failed};

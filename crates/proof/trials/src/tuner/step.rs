@@ -7,13 +7,14 @@
 
 use std::{thread, time::Duration};
 
+use quorate_bench::figure::median;
 use serde_json::{Value, json};
 
 use super::{
     is_wanted, keep,
     load::{self, Ask, Offer, Row, WINDOWS_PER_SECOND},
     rounds,
-    series::{by_windows, end, in_parts_of, mean, median, settled},
+    series::{by_windows, end, in_parts_of, mean, settled},
 };
 use crate::{nodes, shell::Failed};
 

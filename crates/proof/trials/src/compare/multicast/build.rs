@@ -6,24 +6,11 @@ use std::{
     process::Command,
 };
 
-use super::{
-    super::{build::cargo, systems::FOLDER},
-    made,
-    systems::System,
-};
+use super::{super::systems::FOLDER, made, systems::System};
 use crate::shell::{self, Failed};
 
 /// Forces socket buffers as large as they are asked for.
 pub(super) const FORCE: &str = "force.so";
-
-/// The program of this workspace.
-pub(super) fn ours() -> Result<(), Failed> {
-    eprintln!("building quorate");
-    let words = ["build", "--release", "--quiet", "--bin", "quorate", "--bin", "quorate-tools"];
-    let mut command = Command::new(cargo());
-    command.args(words).current_dir(shell::root());
-    shell::read(&mut command).map(drop)
-}
 
 /// Builds a system's other dependencies; without a network, those fetched earlier are used.
 pub(super) fn one(system: System, is_inside: bool) -> Result<(), Failed> {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{grouped, systems::System};
+use super::{super::figures::Spread, grouped, systems::System};
 
 /// A segment, and the messages sent over it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -59,25 +59,6 @@ pub(super) struct Results {
     pub(super) seconds: f64,
 }
 
-/// The median, with the lowest and the highest.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Spread {
-    pub(super) least: f64,
-    pub(super) median: f64,
-    pub(super) greatest: f64,
-}
-
-impl Spread {
-    fn of(mut all: Vec<f64>) -> Option<Self> {
-        all.sort_by(f64::total_cmp);
-        Some(Self {
-            least: *all.first()?,
-            median: *all.get(all.len() / 2)?,
-            greatest: *all.last()?,
-        })
-    }
-}
-
 /// A target: in each round, what one system got for what the best of others got.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Verdict {
@@ -85,6 +66,12 @@ pub(super) struct Verdict {
     pub(super) what: &'static str,
     pub(super) wanted: f64,
     pub(super) found: Spread,
+}
+
+impl Verdict {
+    pub(super) fn is_reached(&self) -> bool {
+        self.found.median() >= Some(self.wanted)
+    }
 }
 
 /// (What, at least how many times, of the best of these.)
@@ -100,13 +87,13 @@ impl Results {
         system: System,
         cell: Cell,
         figure: fn(&Measured) -> f64,
-    ) -> Option<Spread> {
+    ) -> Spread {
         let turns = self.good(system, cell);
         Spread::of(turns.map(|(_, measured)| figure(measured)).collect())
     }
 
     /// Returns its ratio to the best of the others, round by round.
-    pub(super) fn ratio(&self, system: System, others: &[System], cell: Cell) -> Option<Spread> {
+    pub(super) fn ratio(&self, system: System, others: &[System], cell: Cell) -> Spread {
         let best = others.iter().flat_map(|other| self.good(*other, cell));
         let best = grouped(best.map(|(round, measured)| (round, measured.slowest_mbit)));
         let ratios = self.good(system, cell).filter_map(|(round, measured)| {
@@ -136,12 +123,8 @@ impl Results {
     pub(super) fn verdicts(&self) -> Vec<Verdict> {
         let of = |cell: Cell| {
             TARGETS.iter().filter_map(move |(what, wanted, others)| {
-                Some(Verdict {
-                    cell,
-                    what,
-                    wanted: *wanted,
-                    found: self.ratio(System::Quorate, others, cell)?,
-                })
+                let found = self.ratio(System::Quorate, others, cell);
+                (found.count() > 0).then_some(Verdict { cell, what, wanted: *wanted, found })
             })
         };
         self.cells().into_iter().flat_map(of).collect()
@@ -185,13 +168,12 @@ pub(super) mod tests {
     fn ratios_are_of_one_round_each() {
         let results = results();
         let of_the_ceiling = results.ratio(System::Quorate, &[System::Bare], CELL);
-        let (least, median, greatest) = (0.8, 0.8, 0.9);
-        assert_eq!(of_the_ceiling, Some(Spread { least, median, greatest }));
+        assert_eq!(of_the_ceiling, Spread::of(vec![0.8, 0.8, 0.9]));
         // The better one of each round: 300, 200, 400.
         let verdicts = results.verdicts();
         assert_eq!(verdicts.len(), 1);
-        assert!((verdicts[0].found.median - 2.0).abs() < 1e-9);
-        assert!((verdicts[0].found.greatest - 3.0).abs() < 1e-9);
+        assert_eq!(verdicts[0].found.median(), Some(2.0));
+        assert_eq!(verdicts[0].found.high(), Some(3.0));
     }
 
     #[test]
@@ -199,6 +181,6 @@ pub(super) mod tests {
         let results = results();
         assert_eq!(results.good_rounds(System::Corosync, CELL), 2);
         assert_eq!(results.good_rounds(System::Aeron, CELL), 0);
-        assert_eq!(results.figure(System::Aeron, CELL, |one| one.slowest_mbit), None);
+        assert_eq!(results.figure(System::Aeron, CELL, |one| one.slowest_mbit).count(), 0);
     }
 }

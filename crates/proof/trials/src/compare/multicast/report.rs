@@ -1,15 +1,18 @@
 //! The reports: one to read, and one for programs.
 
-use std::{fmt::Write as _, fs};
+use std::fmt::Write as _;
 
 use quorate_admin::units::date;
 use quorate_testbed::segment::Lan;
 use serde_json::{Value, json};
 
 use super::{
-    super::report::{Origin, give},
+    super::{
+        figures::Spread,
+        report::{Origin, save, spread},
+    },
     Wish,
-    figures::{Cell, Results, Spread},
+    figures::{Cell, Results},
     systems::System,
 };
 use crate::shell::{self, Failed};
@@ -26,24 +29,13 @@ const CAUTIONS: [&str; 8] = [
     "CPU is of all processes of a system, the load included; what the kernel does in threads of its own is part of the foreign CPU.",
 ];
 
-/// Writes both files, and prints the readable one, or what was requested instead.
+/// Writes the report.
 pub(super) fn write(wish: &Wish, systems: &[System], results: &Results) -> Result<(), Failed> {
     let origin = Origin::now();
     let text = markdown(wish, &origin, systems, results);
     let document = document(wish, &origin, systems, results);
     let usual = || shell::target().join("compare").join("multicast").join("report");
-    let place = wish.out.clone().unwrap_or_else(usual);
-    if let Some(folder) = place.parent() {
-        fs::create_dir_all(folder)?;
-    }
-    for (ending, content) in [("md", &text), ("json", &document)] {
-        let mut path = place.clone().into_os_string();
-        path.push(format!(".{ending}"));
-        fs::write(&path, content)?;
-        eprintln!("written: {}", path.display());
-    }
-    println!("{}", give(wish.json.as_ref(), text, document)?);
-    Ok(())
+    save(&wish.out.clone().unwrap_or_else(usual), wish.json.as_ref(), text, document)
 }
 
 fn markdown(wish: &Wish, origin: &Origin, systems: &[System], results: &Results) -> String {
@@ -83,8 +75,8 @@ fn markdown(wish: &Wish, origin: &Origin, systems: &[System], results: &Results)
             verdict.cell.bytes,
             verdict.what,
             verdict.wanted,
-            spread(Some(verdict.found), 2),
-            if verdict.found.median >= verdict.wanted { "reached" } else { "**missed**" }
+            spread(&verdict.found, 2),
+            if verdict.is_reached() { "reached" } else { "**missed**" }
         );
     }
     out += "\n## What was compared\n\n| System | Version | Settings |\n|---|---|---|\n";
@@ -124,11 +116,11 @@ fn table_line(wish: &Wish, system: System, cell: Cell, results: &Results) -> Str
         cell.bytes,
         system.name(),
         system.order(),
-        spread(figure(|one| one.slowest_mbit), 1),
-        spread(results.ratio(system, &[System::Bare], cell), 2),
-        spread(figure(|one| one.cpu_s_per_gb), 2),
-        spread(figure(|one| one.foreign_cpu), 2),
-        spread(figure(|one| one.dropped), 0),
+        spread(&figure(|one| one.slowest_mbit), 1),
+        spread(&results.ratio(system, &[System::Bare], cell), 2),
+        spread(&figure(|one| one.cpu_s_per_gb), 2),
+        spread(&figure(|one| one.foreign_cpu), 2),
+        spread(&figure(|one| one.dropped), 0),
         results.good_rounds(system, cell),
         wish.repeat
     )
@@ -136,7 +128,7 @@ fn table_line(wish: &Wish, system: System, cell: Cell, results: &Results) -> Str
 
 fn document(wish: &Wish, origin: &Origin, systems: &[System], results: &Results) -> String {
     let row = |system: System, cell: Cell| {
-        let figure = |figure| three(results.figure(system, cell, figure));
+        let figure = |figure| three(&results.figure(system, cell, figure));
         json!({
             "system": system.name(),
             "order": system.order(),
@@ -145,7 +137,7 @@ fn document(wish: &Wish, origin: &Origin, systems: &[System], results: &Results)
             "receivers": cell.receivers,
             "bytes": cell.bytes,
             "slowest_mbit": figure(|one| one.slowest_mbit),
-            "of_ceiling": three(results.ratio(system, &[System::Bare], cell)),
+            "of_ceiling": three(&results.ratio(system, &[System::Bare], cell)),
             "cpu_s_per_gb": figure(|one| one.cpu_s_per_gb),
             "foreign_cpu": figure(|one| one.foreign_cpu),
             "dropped_packets": figure(|one| one.dropped),
@@ -162,8 +154,8 @@ fn document(wish: &Wish, origin: &Origin, systems: &[System], results: &Results)
             "bytes": verdict.cell.bytes,
             "what": verdict.what,
             "at_least": verdict.wanted,
-            "found": three(Some(verdict.found)),
-            "reached": verdict.found.median >= verdict.wanted,
+            "found": three(&verdict.found),
+            "reached": verdict.is_reached(),
         })
     });
     let about = systems.iter().map(
@@ -204,20 +196,11 @@ fn shown_flags(wish: &Wish) -> String {
     out
 }
 
-fn spread(spread: Option<Spread>, digits: usize) -> String {
-    spread.map_or_else(
-        || "-".to_owned(),
-        |one| {
-            format!("{:.digits$} ({:.digits$} – {:.digits$})", one.median, one.least, one.greatest)
-        },
-    )
-}
-
-fn three(spread: Option<Spread>) -> Value {
-    spread.map_or(
-        Value::Null,
-        |one| json!({"median": one.median, "least": one.least, "greatest": one.greatest}),
-    )
+fn three(spread: &Spread) -> Value {
+    if spread.count() == 0 {
+        return Value::Null;
+    }
+    json!({"median": spread.median(), "least": spread.low(), "greatest": spread.high()})
 }
 
 /// Formats text as a cell of a table.

@@ -168,7 +168,7 @@ fn incidents(results: &Results) -> String {
 }
 
 /// `median (low – high)`
-fn spread(spread: &Spread, digits: usize) -> String {
+pub(crate) fn spread(spread: &Spread, digits: usize) -> String {
     match (spread.median(), spread.low(), spread.high()) {
         (Some(median), Some(low), Some(high)) => {
             format!("{median:.digits$} ({low:.digits$} – {high:.digits$})")
