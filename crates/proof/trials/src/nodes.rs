@@ -80,17 +80,27 @@ impl Held {
         for (id, process) in nodes.ids().into_iter().zip(nodes.processes()) {
             let folder = format!("/proc/{process}");
             let open = fs::read_dir(format!("{folder}/fd"))?.count();
-            let status = fs::read_to_string(format!("{folder}/status"))?;
-            let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-            let kib = line.and_then(|text| text.split_whitespace().next()?.parse::<u64>().ok());
+            let resident = memory(process, "VmRSS");
             let node = nodes.all().get(id as usize - 1);
             let data = node.map_or(Ok(0), |node| bytes_of(&node.spec.data))?;
-            most.memory = most.memory.max(kib.unwrap_or(0) << 10);
+            most.memory = most.memory.max(resident.unwrap_or(0));
             most.descriptors = most.descriptors.max(open);
             most.folder = most.folder.max(data);
         }
         Ok(most)
     }
+}
+
+/// Returns a size of a process, such as `VmRSS` or `VmHWM`, in bytes.
+pub(crate) fn memory(process: u32, name: &str) -> io::Result<u64> {
+    let status = fs::read_to_string(format!("/proc/{process}/status"))?;
+    size_in(&status, name).ok_or_else(|| io::Error::other(format!("no {name} of {process}")))
+}
+
+fn size_in(status: &str, name: &str) -> Option<u64> {
+    let mut fields = status.lines().filter_map(|line| line.split_once(':'));
+    let (_, size) = fields.find(|(field, _)| *field == name)?;
+    Some(size.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? << 10)
 }
 
 /// Returns the disk space of all files of a folder.
@@ -108,4 +118,15 @@ fn bytes_of(folder: &Path) -> io::Result<u64> {
         };
     }
     Ok(sum)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_from_what_the_kernel_says() {
+        assert_eq!(size_in("VmPeak: 9 kB\nVmRSS:\t    2048 kB\n", "VmRSS"), Some(2 << 20));
+        assert_eq!(size_in("VmPeak: 9 kB\n", "VmRSS"), None);
+    }
 }

@@ -111,7 +111,7 @@ fn filled(store: &str, size: &Size) -> Result<Nodes, Failed> {
     println!(
         "one node, store {store}, {} keys, filled at {rate:.0}/s: RSS {:.0} MiB",
         size.keys,
-        rss(&nodes, "VmRSS")? / MIB
+        memory(&nodes, "VmRSS")? / MIB
     );
     Ok(nodes)
 }
@@ -175,7 +175,7 @@ fn with_and_without(nodes: &Nodes, size: &Size) -> Result<Concurrent, Failed> {
     let offer = Offer::Open { per_second: size.rate };
     let writes = || Writes::start(address, size.keys, offer, 1, size.paced)?.finish();
     let without = writes()?;
-    let rss_before = rss(nodes, "VmRSS")?;
+    let rss_before = memory(nodes, "VmRSS")?;
     // From here on the peak is the snapshot's.
     fs::write(format!("/proc/{}/clear_refs", nodes.processes()[0]), "5")?;
     let began = Instant::now();
@@ -190,7 +190,7 @@ fn with_and_without(nodes: &Nodes, size: &Size) -> Result<Concurrent, Failed> {
     if !outlived {
         println!("  the snapshot was over before the concurrent writes");
     }
-    let grows = (rss(nodes, "VmHWM")? - rss_before).max(0.0);
+    let grows = (memory(nodes, "VmHWM")? - rss_before).max(0.0);
     let held = nodes.view(1).and_then(|view| view.snapshot);
     Ok(Concurrent {
         without,
@@ -211,12 +211,8 @@ fn snapshot(nodes: &Nodes, id: u32) -> Result<Child, Failed> {
 }
 
 /// A size of the first node's process, in bytes.
-fn rss(nodes: &Nodes, name: &str) -> Result<f64, Failed> {
-    let text = fs::read_to_string(format!("/proc/{}/status", nodes.processes()[0]))?;
-    let line = text.lines().find(|line| line.starts_with(name));
-    let number = line.and_then(|line| line.split_whitespace().nth(1)?.parse::<f64>().ok());
-    let kib = number.ok_or_else(|| Failed(format!("no {name}")))?;
-    Ok(kib * 1024.0)
+fn memory(nodes: &Nodes, name: &str) -> Result<f64, Failed> {
+    Ok(float(nodes::memory(nodes.processes()[0], name)?))
 }
 
 /// SIGKILL, and how long it takes until it is ready; in turns with a bare program that reads the

@@ -5,6 +5,8 @@ use std::{fs, path::Path, time::Instant};
 use quorate_testbed::usage::Usage;
 use serde_json::{Value, json};
 
+use crate::{bench::float, nodes::memory};
+
 /// Usage at a moment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Point {
@@ -103,14 +105,7 @@ pub(super) fn peak(points: &[Point]) -> f64 {
 }
 
 fn rss_mib(process: u32) -> f64 {
-    let status = fs::read_to_string(format!("/proc/{process}/status"));
-    status.ok().and_then(|text| rss_of(&text)).unwrap_or(0.0)
-}
-
-fn rss_of(status: &str) -> Option<f64> {
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    let kib: f64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kib / 1024.0)
+    float(memory(process, "VmRSS").unwrap_or(0)) / 1_048_576.0
 }
 
 /// Returns the waits for a CPU of all its current threads.
@@ -137,8 +132,6 @@ mod tests {
 
     #[test]
     fn what_the_kernel_says_is_read() {
-        assert_eq!(rss_of("VmPeak: 9 kB\nVmRSS:\t    2048 kB\n"), Some(2.0));
-        assert_eq!(rss_of("VmPeak: 9 kB\n"), None);
         assert_eq!(waited_of("5 2000000000 7\n"), Some(2.0));
         assert_eq!(waited_of(""), None);
     }
